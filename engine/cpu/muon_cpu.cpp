@@ -6,9 +6,8 @@ namespace gpt2 {
 namespace {
 
 int64_t largest_square(std::span<const MuonGroup> groups) {
-  int64_t largest = 0;
-  for (const MuonGroup& group : groups) largest = std::max(largest, group.side() * group.side());
-  return largest;
+  const int64_t side = std::ranges::max_element(groups, {}, &MuonGroup::side)->side();
+  return side * side;
 }
 
 // Segments of the flat parameters, the CPU engine's master weights.

@@ -2,7 +2,6 @@
 #include "engine/model/model_state.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,44 +20,41 @@ const char* weights(const ParameterTensor&) { return kParams; }
 const char* second_moment(const ParameterTensor&) { return kAdamV; }
 using Prefix = const char* (*)(const ParameterTensor&);
 
-// The slice of one tensor that a rank owns.
-struct OwnedTensor {
-  const ParameterTensor& tensor;
-  TensorSlice slice;
+FlatState weights_alone(std::span<float> params) { return {.params = params, .adam_m = {}, .adam_v = {}}; }
 
-  std::string name(Prefix prefix) const { return prefix(tensor) + tensor.name; }
-  template <class Float>
-  std::span<Float> in(std::span<Float> compact) const {
-    return compact.subspan(static_cast<size_t>(slice.at), static_cast<size_t>(slice.count));
-  }
+// A rank's slice of one tensor in a checkpoint.
+struct StoredSlice {
+  const ParameterTensor& tensor;
+  FloatRange range;
 };
 
-// At most one per tensor: no tensor crosses two slices of a rank.
-std::vector<OwnedTensor> owned_tensors(const ParameterTable& table, std::span<const OwnedSlice> slices) {
-  std::vector<OwnedTensor> owned;
-  for (const ParameterTensor& tensor : table.tensors()) {
-    for (const OwnedSlice& slice : slices) {
-      const TensorSlice part = slice_of(tensor, slice);
-      if (part.count > 0) owned.push_back({tensor, part});
+// The slices of a rank's compact buffers: weights, then moments unless their spans are empty. At most one per tensor
+// and buffer: no tensor crosses two slices of a rank.
+std::vector<StoredSlice> stored_slices(const ParameterTable& table, std::span<const OwnedSlice> slices,
+                                       const FlatState& state) {
+  std::vector<StoredSlice> stored;
+  const auto add = [&](Prefix prefix, std::span<const OwnedSlice> owned, std::span<float> compact) {
+    for (const ParameterTensor& tensor : table.tensors()) {
+      for (const OwnedSlice& slice : owned) {
+        const auto [begin, count, at] = slice_of(tensor, slice);
+        if (count == 0) continue;
+        const std::span<float> values = compact.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+        stored.push_back({tensor, {prefix(tensor) + tensor.name, begin, values}});
+      }
     }
-  }
-  return owned;
+  };
+  add(weights, slices, state.params);
+  if (state.adam_m.empty()) return stored;
+  add(first_moment, slices, state.adam_m);
+  add(second_moment, second_moment_slices(table, slices), state.adam_v);
+  return stored;
 }
 
-void save_tensors(StateWriter& writer, std::span<const OwnedTensor> tensors, Prefix prefix,
-                  std::span<const float> compact) {
-  for (const OwnedTensor& owned : tensors) {
-    if (owned.slice.count == owned.tensor.count())
-      writer.write_floats(owned.name(prefix), owned.tensor.shape(), owned.in(compact));
-    else
-      writer.write_slice(owned.name(prefix), owned.tensor.shape(), owned.slice.begin, owned.in(compact));
-  }
-}
-
-std::vector<FloatRange> ranges_of(std::span<const OwnedTensor> tensors, Prefix prefix, std::span<float> compact) {
+void read_slices(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                 const FlatState& state) {
   std::vector<FloatRange> ranges;
-  for (const OwnedTensor& owned : tensors) ranges.push_back({owned.name(prefix), owned.slice.begin, owned.in(compact)});
-  return ranges;
+  for (StoredSlice& slice : stored_slices(table, slices, state)) ranges.push_back(std::move(slice.range));
+  reader.read_ranges(ranges);
 }
 
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
@@ -96,24 +92,18 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
   if (same_optimizer && !state.adam_m.empty()) {
     for (const Prefix prefix : {first_moment, second_moment}) check_shapes(reader, table, prefix);
   }
-  const std::vector<OwnedTensor> owned = owned_tensors(table, slices);
-  const std::vector<OwnedTensor> with_second = owned_tensors(table, second_moment_slices(table, slices));
-  std::vector<FloatRange> ranges = ranges_of(owned, weights, state.params);
   if (!same_optimizer) {
     std::ranges::fill(state.adam_m, 0.0f);
     std::ranges::fill(state.adam_v, 0.0f);
-  } else if (!state.adam_m.empty()) {
-    std::ranges::move(ranges_of(owned, first_moment, state.adam_m), std::back_inserter(ranges));
-    std::ranges::move(ranges_of(with_second, second_moment, state.adam_v), std::back_inserter(ranges));
   }
-  reader.read_ranges(ranges);
+  read_slices(reader, table, slices, same_optimizer ? state : weights_alone(state.params));
   return same_optimizer;
 }
 
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params) {
   check_shapes(reader, table, weights);
-  reader.read_ranges(ranges_of(owned_tensors(table, slices), weights, params));
+  read_slices(reader, table, slices, weights_alone(params));
 }
 
 int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments) {
@@ -124,7 +114,7 @@ int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedS
 FlatState FlatSnapshot::lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,
                                 bool with_moments) {
   const auto count = static_cast<size_t>(compact_size(slices));
-  if (!with_moments) return {.params = {memory, count}, .adam_m = {}, .adam_v = {}};
+  if (!with_moments) return weights_alone({memory, count});
   const auto second = static_cast<size_t>(compact_size(second_moment_slices(table, slices)));
   return {.params = {memory, count}, .adam_m = {memory + count, count}, .adam_v = {memory + 2 * count, second}};
 }
@@ -145,15 +135,22 @@ FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> 
 
 void FlatSnapshot::write_own(StateWriter& writer) const {
   if (wait_) wait_();
-  const std::vector<OwnedTensor> owned = owned_tensors(table_, slices_);
-  save_tensors(writer, owned, weights, state_.params);
-  if (state_.adam_m.empty()) return;
-  save_tensors(writer, owned, first_moment, state_.adam_m);
-  save_tensors(writer, owned_tensors(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);
+  for (const auto& [tensor, range] : stored_slices(table_, slices_, state_)) {
+    if (static_cast<int64_t>(range.values.size()) == tensor.count())
+      writer.write_floats(range.name, tensor.shape(), range.values);
+    else
+      writer.write_slice(range.name, tensor.shape(), range.begin, range.values);
+  }
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {
-  save_guard(writer, guard);
+  const int64_t window[] = {GuardState::kWindow};
+  writer.write_floats("guard/losses", window, guard.losses);
+  writer.write_floats("guard/norms", window, guard.norms);
+  writer.write_int("guard/filled", guard.filled);
+  writer.write_int("guard/next", guard.next);
+  writer.write_int("guard/skipped_in_a_row", guard.skipped_in_a_row);
+  writer.write_int("adam_step", guard.adam_step);
   if (recipe) recipe->save(writer);
   if (!gemm_plans.empty()) writer.write_text("matmul_plans", gemm_plans);
 }
@@ -168,16 +165,6 @@ void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossS
       rows[b].tokens += 1;
     }
   }
-}
-
-void save_guard(StateWriter& writer, const GuardState& guard) {
-  const int64_t window[] = {GuardState::kWindow};
-  writer.write_floats("guard/losses", window, guard.losses);
-  writer.write_floats("guard/norms", window, guard.norms);
-  writer.write_int("guard/filled", guard.filled);
-  writer.write_int("guard/next", guard.next);
-  writer.write_int("guard/skipped_in_a_row", guard.skipped_in_a_row);
-  writer.write_int("adam_step", guard.adam_step);
 }
 
 GuardState load_guard(StateReader& reader, bool with_moments) {

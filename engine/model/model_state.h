@@ -36,7 +36,6 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params);
 
-void save_guard(StateWriter& writer, const GuardState& guard);
 GuardState load_guard(StateReader& reader, bool with_moments = true); // without: adam_step is 0
 
 // A rank's slices of the state in host memory: the snapshot type of both engines.

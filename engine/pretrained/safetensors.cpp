@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 
 #include "engine/base/float_formats.h"

@@ -18,13 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kParams = "params/";
-
 // nullopt: not a tensor of GPT-2.
 std::optional<ParameterTensor> find_tensor(const GPT2Config& config, const std::string& name) {
   const ParameterTable table(config);
-  const auto found = std::ranges::find_if(table.tensors(),
-                                          [&](const ParameterTensor& tensor) { return kParams + tensor.name == name; });
+  const auto found = std::ranges::find_if(
+      table.tensors(), [&](const ParameterTensor& tensor) { return "params/" + tensor.name == name; });
   return found == table.tensors().end() ? std::nullopt : std::optional(*found);
 }
 
@@ -75,8 +73,6 @@ const char* const kHint =
     "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
     "`huggingface-cli download` has fetched (--hf_cache: its folder)";
 
-bool has_extension(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
-
 } // namespace
 
 void WeightSource::use_positions(int seq_len) {
@@ -125,8 +121,9 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
   std::error_code absent;
   const std::string path = without_slashes(path_or_name);
   if (fs::exists(path, absent)) {
-    if (has_extension(path, ".safetensors")) return open_hugging_face(path);
-    if (has_extension(path, ".bin")) return open_llmc(path);
+    const fs::path extension = fs::path(path).extension();
+    if (extension == ".safetensors") return open_hugging_face(path);
+    if (extension == ".bin") return open_llmc(path);
     if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
   }
   if (path == kLatest || path == kBest || fs::exists(path, absent))

@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 #include "engine/base/error.h"
@@ -211,18 +210,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
   own_seconds_ = step_watch_.seconds() - (communicator_->waited_seconds() - waited_before_);
 }
 
-StepResult GPT2Cpu::step_result() {
-  return {.loss = scalars_.loss,
-          .grad_norm = scalars_.grad_norm,
-          .tokens = static_cast<int64_t>(scalars_.sums.tokens),
-          .matrix_update_norm = static_cast<float>(std::sqrt(scalars_.updates.matrices)),
-          .adamw_update_norm = static_cast<float>(std::sqrt(scalars_.updates.adamw)),
-          .verdict = scalars_.verdict,
-          .skipped_in_a_row = guard_.skipped_in_a_row,
-          .adam_step = guard_.adam_step,
-          .stop_requested = scalars_.sums.stops > 0,
-          .own_seconds = own_seconds_};
-}
+StepResult GPT2Cpu::step_result() { return step_result_of(scalars_, guard_, own_seconds_); }
 
 // ---- forward only ----
 

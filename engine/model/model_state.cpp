@@ -1,7 +1,8 @@
-// Model state in a checkpoint: names, shapes, slices.
+// Model state in a checkpoint: names, shapes, slices. What both engines make of a step's sums and losses.
 #include "engine/model/model_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -153,6 +154,19 @@ void FlatSnapshot::write_common(StateWriter& writer) const {
   writer.write_int("adam_step", guard.adam_step);
   if (recipe) recipe->save(writer);
   if (!gemm_plans.empty()) writer.write_text("matmul_plans", gemm_plans);
+}
+
+StepResult step_result_of(const StepScalars& step, const GuardState& guard, double own_seconds) {
+  return {.loss = step.loss,
+          .grad_norm = step.grad_norm,
+          .tokens = static_cast<int64_t>(step.sums.tokens),
+          .matrix_update_norm = static_cast<float>(std::sqrt(step.updates.matrices)),
+          .adamw_update_norm = static_cast<float>(std::sqrt(step.updates.adamw)),
+          .verdict = step.verdict,
+          .skipped_in_a_row = guard.skipped_in_a_row,
+          .adam_step = guard.adam_step,
+          .stop_requested = step.sums.stops > 0,
+          .own_seconds = own_seconds};
 }
 
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows) {

@@ -68,6 +68,9 @@ class FlatSnapshot : public StateSnapshot {
   const std::function<void()> wait_;
 };
 
+// The result of step_result().
+StepResult step_result_of(const StepScalars& step, const GuardState& guard, double own_seconds);
+
 // The result of evaluate(), from the loss of every position.
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows);
 

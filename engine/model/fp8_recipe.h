@@ -122,7 +122,7 @@ enum class Fp8Pass {
 //   end_step(applied)
 class Fp8RecipeState {
  public:
-  Fp8RecipeState(const Fp8Options& options, int layers);
+  Fp8RecipeState(const Fp8Options& options, int layers); // cold: scales 1, histories empty, calibration due
 
   // A tensor's index in every array of the recipe: the blocks in order, then the LM head.
   int id(int layer, Fp8Site site, Fp8Role role) const;
@@ -177,7 +177,6 @@ class Fp8RecipeState {
   void note_applied(int64_t applied_steps) { applied_steps_ = applied_steps; } // counted by the device
 
  private:
-  void reset(); // cold start: scales 1, histories empty, calibration due
   int64_t updates() const { return updates_before_ + applied_steps_; } // of the run
   std::string signature() const;
   float* history_begin(int id) {

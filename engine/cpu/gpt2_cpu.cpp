@@ -88,13 +88,6 @@ std::string GPT2Cpu::device_name() const { return "CPU, " + counted(omp_get_max_
 
 // ---- one step ----
 
-void GPT2Cpu::zero_gradients() {
-  float* grads = grads_.data();
-  const int64_t count = grads_.count();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < count; ++i) grads[i] = 0.0f;
-}
-
 void GPT2Cpu::quantize_weights() {
   for (int layer = 0; layer < config_.layers; ++layer) {
     for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) {
@@ -117,7 +110,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
   step_watch_ = {};
   waited_before_ = communicator_->waited_seconds();
   scalars_ = {};
-  zero_gradients();
+  grads_.zero();
   if (!recipe_) return;
   if (recipe_before_) recipe_ = recipe_before_; // the last step was discarded
   recipe_before_ = recipe_;
@@ -127,7 +120,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
     quantize_weights();
     forward_backward(first);
     recipe_->end_calibration();
-    zero_gradients();
+    grads_.zero();
   }
   linears_.begin_pass(Fp8Pass::training);
   quantize_weights();
@@ -149,19 +142,9 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
 void GPT2Cpu::reduce_gradients() {
   for (const Bucket& bucket : table_.buckets()) {
     const int64_t part = bucket.count / communicator_->ranks();
-    float* const grad = grads_.data() + bucket.offset;
-    communicator_->reduce_scatter(grad, part, sharing_.grad_exchange);
-    if (!sharded_) communicator_->all_gather(grad, part * static_cast<int64_t>(sizeof(float)));
+    communicator_->reduce_scatter(grads_.data() + bucket.offset, part, sharing_.grad_exchange);
   }
-}
-
-// All-gathers the slices that each rank updated.
-void GPT2Cpu::gather_weights() {
-  if (!sharded_) return;
-  for (const Bucket& bucket : table_.buckets()) {
-    const int64_t part = bucket.count / communicator_->ranks();
-    communicator_->all_gather(params_.data() + bucket.offset, part * static_cast<int64_t>(sizeof(float)));
-  }
+  if (!sharded_) gather_buckets(*communicator_, table_.buckets(), grads_);
 }
 
 // Norm, verdict, Muon and AdamW on this rank's slices, with collectives before, between and after.
@@ -198,7 +181,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
                  .update_square = muon_ ? &scalars_.updates.adamw : nullptr});
   }
   if (muon_ && sharded_) communicator_->all_reduce_sum(&scalars_.updates.matrices, 2);
-  gather_weights();
+  if (sharded_) gather_buckets(*communicator_, table_.buckets(), params_);
   if (recipe_) {
     std::vector<uint32_t> amaxes = recipe_->amaxes();
     communicator_->all_reduce_max(amaxes.data(), static_cast<int64_t>(amaxes.size()));
@@ -255,7 +238,7 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
 // `own`: compact weights of updated_. Gathers the other ranks' slices.
 void GPT2Cpu::adopt_weights(std::span<const float> own) {
   for (const auto [offset, count, at] : updated_) std::copy_n(own.begin() + at, count, params_.data() + offset);
-  gather_weights();
+  if (sharded_) gather_buckets(*communicator_, table_.buckets(), params_);
   scalars_ = {};
   recipe_before_.reset();
   weights_stale_ = true;
@@ -274,8 +257,8 @@ void GPT2Cpu::load_weights(StateReader& reader) {
   std::vector<float> own(static_cast<size_t>(compact_size(updated_)));
   gpt2::load_weights(reader, table_, updated_, own);
   adopt_weights(own);
-  std::ranges::fill(adam_m_.span(), 0.0f);
-  std::ranges::fill(adam_v_.span(), 0.0f);
+  adam_m_.zero();
+  adam_v_.zero();
   guard_ = {};
   recipe_ = make_recipe(options_);
 }

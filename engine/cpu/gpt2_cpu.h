@@ -91,9 +91,7 @@ class GPT2Cpu final : public Model {
   void begin_step(const Batch& first);
   void begin_inference();
   void quantize_weights();
-  void zero_gradients();
   void reduce_gradients();
-  void gather_weights();
   void adopt_weights(std::span<const float> own);
 
   const ModelOptions options_;

@@ -45,14 +45,6 @@ int64_t MuonCpu::bytes(const ParameterTable& table, int sharers) {
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-void MuonCpu::gather_updates() {
-  for (size_t index = 1; index + 1 < table_.buckets().size(); ++index) { // the blocks
-    const Bucket& bucket = table_.buckets()[index];
-    communicator_.all_gather(flat_.data() + bucket.offset,
-                             bucket.count / sharers_ * static_cast<int64_t>(sizeof(float)));
-  }
-}
-
 void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state) {
   const auto momentum = [&](const MuonGroup& group, float* out, bool flat) {
     muon_momentum(cpu, {.out = out,
@@ -68,7 +60,7 @@ void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state)
   if (state.scalars->verdict != Verdict::applied) return; // every rank has the same verdict
   if (sharers_ > 1) {
     for (const MuonGroup& group : groups_) momentum(group, flat_.data(), true);
-    gather_updates();
+    gather_buckets(communicator_, table_.buckets().subspan(1, table_.buckets().size() - 2), flat_); // the blocks
   }
   for (size_t index = 0; index < groups_.size(); ++index) {
     const MuonGroup& group = groups_[index];

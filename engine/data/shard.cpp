@@ -198,28 +198,21 @@ std::vector<std::string> expand_globs(const std::string& patterns) {
 }
 
 void refuse_shared_shards(const std::vector<std::string>& train, const std::vector<std::string>& validation) {
-  struct Held {
-    std::string path;
-    uint64_t hash;
-  };
-  std::multimap<int64_t, Held> by_length; // validation shards by tokens: the shorter list
+  std::map<int64_t, std::map<uint64_t, std::string>> held; // validation shards by tokens and hash: the shorter list
   for (const std::string& path : validation) {
     const auto shard = open_shard(path);
-    by_length.emplace(shard->tokens(), Held{path, probe_hash(*shard)});
+    held[shard->tokens()].emplace(probe_hash(*shard), path);
   }
   for (const std::string& path : train) {
     const auto shard = open_shard(path);
-    const auto [first, last] = by_length.equal_range(shard->tokens());
-    if (first == last) continue;
-    const uint64_t hash = probe_hash(*shard);
-    for (auto same_length = first; same_length != last; ++same_length) {
-      const Held& held = same_length->second;
-      if (held.hash != hash) continue;
-      throw Error(
-          ExitCode::data,
-          path + " is given for training and for validation" + (path == held.path ? "" : ", there as " + held.path),
-          "let --train_data and --val_data match different files, such as train_*.bin and val_*.bin");
-    }
+    const auto same_length = held.find(shard->tokens());
+    if (same_length == held.end()) continue;
+    const auto same = same_length->second.find(probe_hash(*shard));
+    if (same == same_length->second.end()) continue;
+    throw Error(
+        ExitCode::data,
+        path + " is given for training and for validation" + (path == same->second ? "" : ", there as " + same->second),
+        "let --train_data and --val_data match different files, such as train_*.bin and val_*.bin");
   }
 }
 

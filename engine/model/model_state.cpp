@@ -78,9 +78,7 @@ void check_shapes(StateReader& reader, const ParameterTable& table, Prefix prefi
 
 // False for a checkpoint of the other optimizer: Adam's first moment is not Muon's momentum.
 bool has_moments_for(const StateReader& reader, const ParameterTable& table) {
-  const ParameterTensor& matrix = *std::ranges::find_if(table.tensors(), [](const ParameterTensor& tensor) {
-    return tensor.cols > 0 && tensor.bucket != ParameterTable::kEmbeddings;
-  });
+  const ParameterTensor& matrix = table.find("h.0.attn.c_attn.weight");
   return !reader.has((matrix.muon ? kAdamM : kMuonM) + matrix.name);
 }
 

@@ -8,6 +8,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/float_formats.h"
+#include "engine/base/formatted.h"
+#include "engine/base/split.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/model/parameters.h"
@@ -43,9 +45,7 @@ std::string find_in_cache(const std::string& cache, const std::string& name) {
   std::vector<std::string> names = {name};
   if (name.find('/') == std::string::npos) names.insert(names.begin(), "openai-community/" + name);
   for (const std::string& full : names) {
-    std::string folder = "models--" + full;
-    for (size_t at = 0; (at = folder.find('/', at)) != std::string::npos;) folder.replace(at, 1, "--");
-    const std::string model = cache + "/" + folder, main = model + "/refs/main";
+    const std::string model = cache + "/models--" + listed(split(full, '/'), "--"), main = model + "/refs/main";
     std::error_code absent;
     if (fs::is_regular_file(main, absent)) {
       std::string commit = read_text_file(main, ExitCode::checkpoint);

@@ -21,6 +21,10 @@ const char* weights(const ParameterTensor&) { return kParams; }
 const char* second_moment(const ParameterTensor&) { return kAdamV; }
 using Prefix = const char* (*)(const ParameterTensor&);
 
+std::shared_ptr<float> zeroed(int64_t count) {
+  return {new float[static_cast<size_t>(count)](), std::default_delete<float[]>()};
+}
+
 FlatState weights_alone(std::span<float> params) { return {.params = params, .adam_m = {}, .adam_v = {}}; }
 
 // A rank's slice of one tensor in a checkpoint.
@@ -118,17 +122,11 @@ FlatState FlatSnapshot::lay_out(float* memory, const ParameterTable& table, std:
   return {.params = {memory, count}, .adam_m = {memory + count, count}, .adam_v = {memory + 2 * count, second}};
 }
 
-FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
-    : FlatSnapshot(table, slices, with_moments,
-                   std::shared_ptr<float>(new float[static_cast<size_t>(floats(table, slices, with_moments))](),
-                                          std::default_delete<float[]>()),
-                   nullptr) {}
-
 FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
                            std::shared_ptr<float> memory, std::function<void()> wait)
     : table_(table),
       slices_(std::move(slices)),
-      memory_(std::move(memory)),
+      memory_(memory ? std::move(memory) : zeroed(floats(table, slices_, with_moments))),
       state_(lay_out(memory_.get(), table, slices_, with_moments)),
       wait_(std::move(wait)) {}
 

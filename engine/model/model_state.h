@@ -41,11 +41,10 @@ GuardState load_guard(StateReader& reader, bool with_moments = true); // without
 // A rank's slices of the state in host memory: the snapshot type of both engines.
 class FlatSnapshot : public StateSnapshot {
  public:
-  // Owns zeroed memory.
-  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true);
-  // Shares floats() floats of memory that an asynchronous copy still fills: write_own() calls `wait` first.
-  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
-               std::shared_ptr<float> memory, std::function<void()> wait);
+  // Owns zeroed memory, or shares floats() floats that an asynchronous copy still fills: write_own() calls `wait`
+  // first.
+  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true,
+               std::shared_ptr<float> memory = nullptr, std::function<void()> wait = nullptr);
   static int64_t floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments);
   // params, adam_m and adam_v, contiguous in `memory`.
   static FlatState lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,

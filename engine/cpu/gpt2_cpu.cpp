@@ -7,7 +7,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
-#include "engine/model/model_state.h"
 
 namespace gpt2 {
 namespace {
@@ -193,8 +192,6 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
   own_seconds_ = step_watch_.seconds() - (communicator_->waited_seconds() - waited_before_);
 }
 
-StepResult GPT2Cpu::step_result() { return step_result_of(scalars_, guard_, own_seconds_); }
-
 // ---- forward only ----
 
 void GPT2Cpu::begin_inference() {
@@ -274,8 +271,6 @@ NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind)
   }
   return out;
 }
-
-std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>{}; }
 
 void GPT2Cpu::leave_in_bf16(int layer) {
   if (recipe_) recipe_->leave_in_bf16(layer);

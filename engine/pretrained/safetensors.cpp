@@ -88,8 +88,6 @@ void check_order(const std::string& path, const std::map<std::string, StoredTens
 
 } // namespace
 
-int64_t bytes_of(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
-
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open(path, ExitCode::checkpoint)) {
   const int64_t size = file_.size();
   uint64_t length = 0;

@@ -38,8 +38,7 @@ std::string random_bytes(size_t count, uint64_t seed) {
 }
 
 std::vector<std::string> pieces(std::string_view text, bool by_pattern_alone = false) {
-  static const SplitPattern pattern;
-  const Splitter splitter(pattern);
+  static const Splitter splitter;
   std::vector<std::string> result;
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     end = by_pattern_alone ? splitter.next_by_pattern(text, begin) : splitter.next(text, begin);
@@ -150,8 +149,7 @@ TEST_CASE("the golden file is met exactly") {
 TEST_CASE("every token is what its own bytes encode to, or its bytes are split by the pattern") {
   const Tokenizer* t = tokenizer();
   if (!t) return;
-  static const SplitPattern pattern;
-  const Splitter splitter(pattern);
+  const Splitter splitter;
   int single = 0;
   for (int id = 0; id < 50256; id++) {
     const std::string bytes = t->decode({static_cast<uint16_t>(id)});

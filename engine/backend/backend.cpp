@@ -1,4 +1,3 @@
-// Chooses device and precision from the options and the hardware; a note explains each fallback.
 #include "engine/backend/backend.h"
 
 #include "engine/base/error.h"

@@ -13,8 +13,6 @@ constexpr int exponent_bias(Fp8Format format) { return format == Fp8Format::e4m3
 
 } // namespace
 
-std::string_view to_string(Fp8Format format) { return format == Fp8Format::e4m3 ? "E4M3" : "E5M2"; }
-
 uint8_t fp8_encode(float value, Fp8Format format) {
   const uint32_t bits = std::bit_cast<uint32_t>(fp8_round(value, format)); // representable, so the rest is exact
   const uint32_t magnitude = bits & ~kSign;

@@ -18,7 +18,7 @@ constexpr float fp8_max(Fp8Format format) { return format == Fp8Format::e4m3 ? 4
 constexpr float fp8_smallest(Fp8Format format) { // smallest subnormal
   return format == Fp8Format::e4m3 ? 0x1.0p-9f : 0x1.0p-16f;
 }
-std::string_view to_string(Fp8Format format); // "E4M3", "E5M2"
+constexpr std::string_view to_string(Fp8Format format) { return format == Fp8Format::e4m3 ? "E4M3" : "E5M2"; }
 
 // NaN encodes to 0x7F; infinities saturate, with their sign.
 uint8_t fp8_encode(float value, Fp8Format format);

@@ -23,13 +23,10 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 } // namespace
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1; // farther: not a typing error
-  for (const auto& candidate : candidates) {
-    const size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) best = candidate, best_distance = distance;
-  }
-  return best;
+  const auto distance = [&](const std::string& candidate) { return edit_distance(word, candidate); };
+  const auto nearest = std::ranges::min_element(candidates, {}, distance);
+  const size_t farthest = std::max<size_t>(2, word.size() / 3); // beyond: not a typing error
+  return nearest == candidates.end() || distance(*nearest) > farthest ? "" : *nearest;
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates,

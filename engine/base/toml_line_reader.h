@@ -82,28 +82,16 @@ class TomlLineReader {
   }
 
   char escape() { // at the backslash; leaves at_ on the last character of the escape
+    constexpr std::string_view kEscapes = "ntr\"\\", kMeanings = "\n\t\r\"\\";
     if (++at_ == text_.size()) fail("a string is not closed");
-    switch (text_[at_]) {
-      case 'n':
-        return '\n';
-      case 't':
-        return '\t';
-      case 'r':
-        return '\r';
-      case '"':
-        return '"';
-      case '\\':
-        return '\\';
-      case 'u': { // toml_string() writes control characters so
-        unsigned code = 0;
-        if (std::sscanf(text_.c_str() + at_ + 1, "%4x", &code) != 1 || code > 0x7F)
-          fail("only \\u0000 to \\u007F are supported");
-        at_ += 4;
-        return static_cast<char>(code);
-      }
-      default:
-        fail(std::string("unknown escape \\") + text_[at_]);
-    }
+    const char c = text_[at_];
+    if (const size_t known = kEscapes.find(c); known != std::string_view::npos) return kMeanings[known];
+    if (c != 'u') fail(std::string("unknown escape \\") + c);
+    unsigned code = 0; // toml_string() writes control characters so
+    if (std::sscanf(text_.c_str() + at_ + 1, "%4x", &code) != 1 || code > 0x7F)
+      fail("only \\u0000 to \\u007F are supported");
+    at_ += 4;
+    return static_cast<char>(code);
   }
 
   static bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)); }

@@ -3,12 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 #include "engine/base/error.h"
 #include "engine/base/formatted.h"
-#include "engine/model/model_state.h"
 
 namespace gpt2 {
 namespace {
@@ -89,13 +87,6 @@ std::string GPT2Cpu::device_name() const { return "CPU, " + counted(omp_get_max_
 
 // ---- one step ----
 
-void GPT2Cpu::zero_gradients() {
-  float* grads = grads_.data();
-  const int64_t count = grads_.count();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < count; ++i) grads[i] = 0.0f;
-}
-
 void GPT2Cpu::quantize_weights() {
   for (int layer = 0; layer < config_.layers; ++layer) {
     for (const Fp8Site site : {Fp8Site::qkv, Fp8Site::proj, Fp8Site::fc, Fp8Site::fcproj}) {
@@ -118,7 +109,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
   step_watch_ = {};
   waited_before_ = communicator_->waited_seconds();
   scalars_ = {};
-  zero_gradients();
+  grads_.zero();
   if (!recipe_) return;
   if (recipe_before_) recipe_ = recipe_before_; // the last step was discarded
   recipe_before_ = recipe_;
@@ -128,7 +119,7 @@ void GPT2Cpu::begin_step(const Batch& first) {
     quantize_weights();
     forward_backward(first);
     recipe_->end_calibration();
-    zero_gradients();
+    grads_.zero();
   }
   linears_.begin_pass(Fp8Pass::training);
   quantize_weights();
@@ -150,19 +141,9 @@ void GPT2Cpu::micro_step(const Batch& batch, int index, int /*count*/) {
 void GPT2Cpu::reduce_gradients() {
   for (const Bucket& bucket : table_.buckets()) {
     const int64_t part = bucket.count / communicator_->ranks();
-    float* const grad = grads_.data() + bucket.offset;
-    communicator_->reduce_scatter(grad, part, sharing_.grad_exchange);
-    if (!sharded_) communicator_->all_gather(grad, part * static_cast<int64_t>(sizeof(float)));
+    communicator_->reduce_scatter(grads_.data() + bucket.offset, part, sharing_.grad_exchange);
   }
-}
-
-// All-gathers the slices that each rank updated.
-void GPT2Cpu::gather_weights() {
-  if (!sharded_) return;
-  for (const Bucket& bucket : table_.buckets()) {
-    const int64_t part = bucket.count / communicator_->ranks();
-    communicator_->all_gather(params_.data() + bucket.offset, part * static_cast<int64_t>(sizeof(float)));
-  }
+  if (!sharded_) gather_buckets(*communicator_, table_.buckets(), grads_);
 }
 
 // Norm, verdict, Muon and AdamW on this rank's slices, with collectives before, between and after.
@@ -199,7 +180,7 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
                  .update_square = muon_ ? &scalars_.updates.adamw : nullptr});
   }
   if (muon_ && sharded_) communicator_->all_reduce_sum(&scalars_.updates.matrices, 2);
-  gather_weights();
+  if (sharded_) gather_buckets(*communicator_, table_.buckets(), params_);
   if (recipe_) {
     std::vector<uint32_t> amaxes = recipe_->amaxes();
     communicator_->all_reduce_max(amaxes.data(), static_cast<int64_t>(amaxes.size()));
@@ -209,19 +190,6 @@ void GPT2Cpu::update(const UpdateSettings& settings) {
   }
   weights_stale_ = true;
   own_seconds_ = step_watch_.seconds() - (communicator_->waited_seconds() - waited_before_);
-}
-
-StepResult GPT2Cpu::step_result() {
-  return {.loss = scalars_.loss,
-          .grad_norm = scalars_.grad_norm,
-          .tokens = static_cast<int64_t>(scalars_.sums.tokens),
-          .matrix_update_norm = static_cast<float>(std::sqrt(scalars_.updates.matrices)),
-          .adamw_update_norm = static_cast<float>(std::sqrt(scalars_.updates.adamw)),
-          .verdict = scalars_.verdict,
-          .skipped_in_a_row = guard_.skipped_in_a_row,
-          .adam_step = guard_.adam_step,
-          .stop_requested = scalars_.sums.stops > 0,
-          .own_seconds = own_seconds_};
 }
 
 // ---- forward only ----
@@ -267,7 +235,7 @@ std::unique_ptr<StateSnapshot> GPT2Cpu::snapshot() {
 // `own`: compact weights of updated_. Gathers the other ranks' slices.
 void GPT2Cpu::adopt_weights(std::span<const float> own) {
   for (const auto [offset, count, at] : updated_) std::copy_n(own.begin() + at, count, params_.data() + offset);
-  gather_weights();
+  if (sharded_) gather_buckets(*communicator_, table_.buckets(), params_);
   scalars_ = {};
   recipe_before_.reset();
   weights_stale_ = true;
@@ -286,8 +254,8 @@ void GPT2Cpu::load_weights(StateReader& reader) {
   std::vector<float> own(static_cast<size_t>(compact_size(updated_)));
   gpt2::load_weights(reader, table_, updated_, own);
   adopt_weights(own);
-  std::ranges::fill(adam_m_.span(), 0.0f);
-  std::ranges::fill(adam_v_.span(), 0.0f);
+  adam_m_.zero();
+  adam_v_.zero();
   guard_ = {};
   recipe_ = make_recipe(options_);
 }
@@ -303,8 +271,6 @@ NamedTensor GPT2Cpu::read_tensor(const ParameterTensor& tensor, TensorKind kind)
   }
   return out;
 }
-
-std::vector<Fp8TensorStats> GPT2Cpu::fp8_stats() { return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>{}; }
 
 void GPT2Cpu::leave_in_bf16(int layer) {
   if (recipe_) recipe_->leave_in_bf16(layer);

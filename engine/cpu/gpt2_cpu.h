@@ -14,7 +14,7 @@
 #include "engine/cpu/gpt2_cpu_buffers.h"
 #include "engine/cpu/linear_cpu.h"
 #include "engine/cpu/muon_cpu.h"
-#include "engine/model/model.h"
+#include "engine/model/model_state.h"
 #include "engine/ranks/communicator.h"
 #include "kernels/documents.h"
 #include "kernels/optimizer.h"
@@ -42,7 +42,7 @@ class GPT2Cpu final : public Model {
 
   void micro_step(const Batch& batch, int index, int count) override;
   void update(const UpdateSettings& settings) override;
-  StepResult step_result() override;
+  StepResult step_result() override { return step_result_of(scalars_, guard_, own_seconds_); }
   void evaluate(const Batch& batch, std::span<LossSum> rows) override;
   void next_token_logits(std::span<const int32_t> tokens, std::span<float> logits) override;
   std::unique_ptr<Decoder> make_decoder(int rows, int positions) override;
@@ -50,7 +50,9 @@ class GPT2Cpu final : public Model {
   void load_state(StateReader& reader) override;
   void load_weights(StateReader& reader) override;
   NamedTensor read_tensor(const ParameterTensor& tensor, TensorKind kind) override;
-  std::vector<Fp8TensorStats> fp8_stats() override;
+  std::vector<Fp8TensorStats> fp8_stats() override {
+    return recipe_ ? recipe_->stats() : std::vector<Fp8TensorStats>();
+  }
   void leave_in_bf16(int layer) override;
   std::vector<MemoryLine> memory_report() const override {
     return cpu_model_memory(options_, communicator_->ranks(), sharing_);
@@ -91,9 +93,7 @@ class GPT2Cpu final : public Model {
   void begin_step(const Batch& first);
   void begin_inference();
   void quantize_weights();
-  void zero_gradients();
   void reduce_gradients();
-  void gather_weights();
   void adopt_weights(std::span<const float> own);
 
   const ModelOptions options_;

@@ -58,8 +58,20 @@ CpuBuffer::CpuBuffer(int64_t count) : count_((count + kAlignFloats - 1) / kAlign
                 "lower --batch_size or --seq_len, or choose a smaller --model");
   }
   data_.reset(data);
+  zero();
+}
+
+void CpuBuffer::zero() {
+  float* const data = data_.get();
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < count_; ++i) data[i] = 0.0f;
+}
+
+void gather_buckets(Communicator& communicator, std::span<const Bucket> buckets, const CpuBuffer& flat) {
+  for (const Bucket& bucket : buckets) {
+    const int64_t part = bucket.count / communicator.ranks();
+    communicator.all_gather(flat.data() + bucket.offset, part * static_cast<int64_t>(sizeof(float)));
+  }
 }
 
 int64_t CpuActivations::bytes_for(const ModelOptions& options) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "engine/ranks/communicator.h"
 #include "kernels/decode.h"
 
 namespace gpt2 {
@@ -20,6 +21,7 @@ class CpuBuffer {
 
   float* data() const { return data_.get(); }
   int64_t count() const { return count_; }
+  void zero();
   std::span<float> span() const { return {data_.get(), static_cast<size_t>(count_)}; }
 
  private:
@@ -29,6 +31,9 @@ class CpuBuffer {
   std::unique_ptr<float[], Free> data_;
   int64_t count_ = 0;
 };
+
+// All-gathers buckets of a flat buffer from the ranks' equal slices.
+void gather_buckets(Communicator& communicator, std::span<const Bucket> buckets, const CpuBuffer& flat);
 
 // rows = B T, the largest micro-batch
 struct CpuBlockActivations {

@@ -30,20 +30,16 @@ const float* LinearLayersCpu::weight(const LinearLayer& linear) const {
   return (is_fp8(linear) ? buffers_.quantized_weights : buffers_.params) + linear.weight;
 }
 
-// Ranks have different tokens and need one scale: all-reduce the amax. Not at inference: rank 0 samples alone, and the
-// other ranks would not take part.
-float LinearLayersCpu::measure(const float* in, int64_t count) {
-  uint32_t bits = std::bit_cast<uint32_t>(absolute_max(cpu_, in, count));
-  if (pass_ != Fp8Pass::inference) communicator_.all_reduce_max(&bits, 1);
-  return std::bit_cast<float>(bits);
-}
-
 const float* LinearLayersCpu::quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out,
                                        int64_t count) {
   const int id = recipe_->id(linear.layer, linear.site, role);
   float scale = recipe_->scale(id);
   if (recipe_->measures(pass_, role)) {
-    const float amax = measure(in, count);
+    // Ranks have different tokens and need one scale: all-reduce the amax. Not at inference: rank 0 samples alone, and
+    // the other ranks would not take part.
+    uint32_t bits = std::bit_cast<uint32_t>(absolute_max(cpu_, in, count));
+    if (pass_ != Fp8Pass::inference) communicator_.all_reduce_max(&bits, 1);
+    const auto amax = std::bit_cast<float>(bits);
     scale = recipe_->current_scale(id, amax);
     if (pass_ == Fp8Pass::calibrating) recipe_->calibrate(id, amax);
   }

@@ -60,7 +60,6 @@ class LinearLayersCpu {
   const float* weight(const LinearLayer& linear) const;
   template <typename Multiply> // (first row, rows)
   void by_rows(const LinearLayer& linear, int64_t rows, const Multiply& multiply) const;
-  float measure(const float* in, int64_t count); // the tensor's amax
   const float* quantize_dlogits(const LinearLayer& linear, const Backward& args);
   const float* quantize(const LinearLayer& linear, Fp8Role role, const float* in, float* out, int64_t count);
 

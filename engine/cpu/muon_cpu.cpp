@@ -6,9 +6,8 @@ namespace gpt2 {
 namespace {
 
 int64_t largest_square(std::span<const MuonGroup> groups) {
-  int64_t largest = 0;
-  for (const MuonGroup& group : groups) largest = std::max(largest, group.side() * group.side());
-  return largest;
+  const int64_t side = std::ranges::max_element(groups, {}, &MuonGroup::side)->side();
+  return side * side;
 }
 
 // Segments of the flat parameters, the CPU engine's master weights.
@@ -46,14 +45,6 @@ int64_t MuonCpu::bytes(const ParameterTable& table, int sharers) {
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-void MuonCpu::gather_updates() {
-  for (size_t index = 1; index + 1 < table_.buckets().size(); ++index) { // the blocks
-    const Bucket& bucket = table_.buckets()[index];
-    communicator_.all_gather(flat_.data() + bucket.offset,
-                             bucket.count / sharers_ * static_cast<int64_t>(sizeof(float)));
-  }
-}
-
 void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state) {
   const auto momentum = [&](const MuonGroup& group, float* out, bool flat) {
     muon_momentum(cpu, {.out = out,
@@ -69,7 +60,7 @@ void MuonCpu::update(Cpu& cpu, const MuonSettings& settings, const State& state)
   if (state.scalars->verdict != Verdict::applied) return; // every rank has the same verdict
   if (sharers_ > 1) {
     for (const MuonGroup& group : groups_) momentum(group, flat_.data(), true);
-    gather_updates();
+    gather_buckets(communicator_, table_.buckets().subspan(1, table_.buckets().size() - 2), flat_); // the blocks
   }
   for (size_t index = 0; index < groups_.size(); ++index) {
     const MuonGroup& group = groups_[index];

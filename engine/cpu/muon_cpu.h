@@ -26,8 +26,6 @@ class MuonCpu {
   static int64_t bytes(const ParameterTable& table, int sharers); // of the buffers
 
  private:
-  void gather_updates(); // of all ranks, into flat_
-
   const ParameterTable& table_;
   Communicator& communicator_;
   const int sharers_;

@@ -2,7 +2,6 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -408,16 +407,7 @@ StepResult GPT2Cuda::step_result() {
     fp8_->scaler.recipe().note_skips(outcome.guard.skipped_in_a_row);
     fp8_->scaler.recipe().note_applied(outcome.fp8_applied_steps);
   }
-  return {.loss = outcome.scalars.loss,
-          .grad_norm = outcome.scalars.grad_norm,
-          .tokens = static_cast<int64_t>(outcome.scalars.sums.tokens),
-          .matrix_update_norm = static_cast<float>(std::sqrt(outcome.scalars.updates.matrices)),
-          .adamw_update_norm = static_cast<float>(std::sqrt(outcome.scalars.updates.adamw)),
-          .verdict = outcome.scalars.verdict,
-          .skipped_in_a_row = outcome.guard.skipped_in_a_row,
-          .adam_step = outcome.guard.adam_step,
-          .stop_requested = outcome.scalars.sums.stops > 0,
-          .own_seconds = ranks_ ? micro_steps_ * ranks_->own_seconds() : 0};
+  return step_result_of(outcome.scalars, outcome.guard, ranks_ ? micro_steps_ * ranks_->own_seconds() : 0);
 }
 
 // Records two steps once plans and connections exist: the second shows the first one's weights arriving.

@@ -76,8 +76,6 @@ void from_json(const OrderedJson& json, ShardEntry& shard) { visit_shard(shard, 
 void to_json(OrderedJson& json, const SourceEntry& source) { visit_source(source, WriteFields{json}); }
 void from_json(const OrderedJson& json, SourceEntry& source) { visit_source(source, ReadFields{json}); }
 
-std::string manifest_of_dataset(const std::string& folder) { return folder + "/dataset.json"; }
-
 std::string to_text(const DatasetManifest& manifest) {
   OrderedJson json = {
       {"format", kFormat},

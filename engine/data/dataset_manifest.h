@@ -58,7 +58,7 @@ struct DatasetManifest {
 inline constexpr char kRemakeDataset[] = // hint
     "make or copy the dataset again; without its dataset.json nothing is compared";
 
-std::string manifest_of_dataset(const std::string& folder); // FOLDER/dataset.json
+inline std::string manifest_of_dataset(const std::string& folder) { return folder + "/dataset.json"; }
 std::string to_text(const DatasetManifest& manifest);
 DatasetManifest parse_dataset_manifest(const std::string& text, const std::string& path); // throws Error(data)
 std::optional<DatasetManifest> read_dataset_manifest(const std::string& folder);          // nullopt: no dataset.json

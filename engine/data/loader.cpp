@@ -1,14 +1,8 @@
 #include "engine/data/loader.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <numeric>
-#include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -151,92 +145,55 @@ std::vector<HostBatch> validation_batches(const Dataset& dataset, int64_t sequen
 
 // ---- the loader ----
 
-// Micro-batch k is in slot k % kSlots. A thread may read k once k - kSlots has been returned: threads finish in any
-// order, and next() returns micro-batches in theirs.
-struct Loader::Impl {
-  static constexpr int64_t kSlots = 4, kThreads = 2;
-  struct Slot {
-    bool ready = false;
-    HostBatch batch;
-    std::exception_ptr error; // instead of a batch
-  };
-
-  Impl(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position);
-
-  int64_t sequence_of(int64_t sample) const;
-  HostBatch read(int64_t number) const;
-  void read_ahead(std::stop_token stop);
-  HostBatch take();
-
-  const std::shared_ptr<const Dataset> dataset;
-  const LoaderOptions options;
-  const int64_t start; // position at construction
-
-  std::mutex mutex; // guards slots, next_to_read, returned
-  std::condition_variable_any slot_freed, slot_filled;
-  std::array<Slot, kSlots> slots;
-  int64_t next_to_read = 0, returned = 0; // micro-batches since start
-
-  std::vector<std::jthread> threads; // last: joined before the members above are destroyed
-};
-
-Loader::Impl::Impl(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position)
-    : dataset(std::move(dataset)), options(options), start(position) {
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position)
+    : dataset_(std::move(dataset)), options_(options), start_(position) {
   for (int64_t i = 0; i < kThreads; ++i)
-    threads.emplace_back([this](std::stop_token stop) { read_ahead(std::move(stop)); });
+    threads_.emplace_back([this](std::stop_token stop) { read_ahead(std::move(stop)); });
 }
 
 // The order that ranks and micro-batches slice.
-int64_t Loader::Impl::sequence_of(int64_t sample) const {
-  const int64_t epoch = sample / dataset->sequences();
-  const auto index = static_cast<uint64_t>(sample % dataset->sequences());
-  const uint64_t epoch_seed = Rng(options.seed, static_cast<uint64_t>(epoch)).bits(0);
-  return static_cast<int64_t>(Permutation(static_cast<uint64_t>(dataset->sequences()), epoch_seed)(index));
+int64_t Loader::sequence_of(int64_t sample) const {
+  const int64_t epoch = sample / dataset_->sequences();
+  const auto index = static_cast<uint64_t>(sample % dataset_->sequences());
+  const uint64_t epoch_seed = Rng(options_.seed, static_cast<uint64_t>(epoch)).bits(0);
+  return static_cast<int64_t>(Permutation(static_cast<uint64_t>(dataset_->sequences()), epoch_seed)(index));
 }
 
-HostBatch Loader::Impl::read(int64_t number) const {
-  const int64_t first_sample = start + (number * options.ranks + options.rank) * options.batch_size;
+HostBatch Loader::read(int64_t number) const {
+  const int64_t first_sample = start_ + (number * options_.ranks + options_.rank) * options_.batch_size;
   std::vector<int64_t> sequences;
-  for (int row = 0; row < options.batch_size; ++row) sequences.push_back(sequence_of(first_sample + row));
-  return read_rows(*dataset, sequences, options.batch_size);
+  for (int row = 0; row < options_.batch_size; ++row) sequences.push_back(sequence_of(first_sample + row));
+  return read_rows(*dataset_, sequences, options_.batch_size);
 }
 
-void Loader::Impl::read_ahead(std::stop_token stop) {
-  std::unique_lock lock(mutex);
-  while (slot_freed.wait(lock, stop, [this] { return next_to_read < returned + kSlots; })) {
-    const int64_t number = next_to_read++;
+void Loader::read_ahead(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  while (slot_freed_.wait(lock, stop, [this] { return next_to_read_ < returned_ + kSlots; })) {
+    const int64_t number = next_to_read_++;
     lock.unlock();
-    HostBatch batch;
-    std::exception_ptr error;
+    Slot slot{.ready = true};
     try {
-      batch = read(number);
+      slot.batch = read(number);
     } catch (...) {
-      error = std::current_exception();
+      slot.error = std::current_exception();
     }
     lock.lock();
-    slots[static_cast<size_t>(number % kSlots)] = {true, std::move(batch), error};
-    slot_filled.notify_one();
+    slots_[static_cast<size_t>(number % kSlots)] = std::move(slot);
+    slot_filled_.notify_one();
     if (stop.stop_requested()) return;
   }
 }
 
-HostBatch Loader::Impl::take() {
-  std::unique_lock lock(mutex);
-  Slot& slot = slots[static_cast<size_t>(returned % kSlots)];
-  slot_filled.wait(lock, [&slot] { return slot.ready; });
+HostBatch Loader::next() {
+  std::unique_lock lock(mutex_);
+  Slot& slot = slots_[static_cast<size_t>(returned_ % kSlots)];
+  slot_filled_.wait(lock, [&slot] { return slot.ready; });
   if (slot.error) std::rethrow_exception(slot.error); // the slot keeps the error: the next call throws it too
   HostBatch batch = std::exchange(slot, {}).batch;
-  ++returned;
+  ++returned_;
   lock.unlock();
-  slot_freed.notify_one();
+  slot_freed_.notify_one();
   return batch;
 }
-
-Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position)
-    : impl_(std::make_unique<Impl>(std::move(dataset), options, position)) {}
-
-Loader::~Loader() = default;
-
-HostBatch Loader::next() { return impl_->take(); }
 
 } // namespace gpt2

@@ -5,10 +5,16 @@
 // this one order: the position is a single integer and stays valid when the number of ranks or the batch size changes.
 #pragma once
 
+#include <array>
+#include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/data/shard.h"
@@ -78,14 +84,34 @@ struct LoaderOptions {
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options, int64_t position = 0);
-  ~Loader();
   Loader(const Loader&) = delete;
 
   HostBatch next(); // blocks until the micro-batch is read; rethrows an Error of a background thread
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  static constexpr int64_t kSlots = 4, kThreads = 2;
+  struct Slot {
+    bool ready = false;
+    HostBatch batch = {};
+    std::exception_ptr error = nullptr; // instead of a batch
+  };
+
+  int64_t sequence_of(int64_t sample) const;
+  HostBatch read(int64_t number) const;
+  void read_ahead(std::stop_token stop);
+
+  const std::shared_ptr<const Dataset> dataset_;
+  const LoaderOptions options_;
+  const int64_t start_; // position at construction
+
+  // Micro-batch k is in slot k % kSlots. A thread may read k once k - kSlots has been returned: threads finish in any
+  // order, and next() returns micro-batches in theirs.
+  std::mutex mutex_; // guards slots_, next_to_read_, returned_
+  std::condition_variable_any slot_freed_, slot_filled_;
+  std::array<Slot, kSlots> slots_;
+  int64_t next_to_read_ = 0, returned_ = 0; // micro-batches since start_
+
+  std::vector<std::jthread> threads_; // last: joined before the members above are destroyed
 };
 
 // Sequences [first, end), at most batch_size; further rows have ignored targets. Throws Error(data) for a token beyond

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/base/shell_quote.h"
@@ -137,13 +138,13 @@ TokenExtent find_tokens(const File& file) {
               is_text_file(file.path()) ? prepare_first(file.path(), fs::path(file.path()).stem()) : kExpected);
 }
 
-std::vector<std::string> expand_glob(const std::string& pattern) {
+std::set<std::string> expand_glob(const std::string& pattern) {
   std::error_code ignored;
   if (fs::exists(pattern, ignored)) return {pattern}; // a file name may contain [ or *
   glob_t matches{};
   const int status = ::glob(pattern.c_str(), GLOB_TILDE, nullptr, &matches);
-  std::vector<std::string> paths;
-  if (status == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  std::set<std::string> paths;
+  if (status == 0) paths.insert(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
   ::globfree(&matches);
   if (paths.empty()) {
     throw Error(ExitCode::data, "no file matches " + pattern, "check the path, and quote the pattern in the shell");
@@ -188,41 +189,30 @@ std::unique_ptr<TokenSource> memory_shard(std::string name, std::vector<uint16_t
 }
 
 std::vector<std::string> expand_globs(const std::string& patterns) {
-  std::vector<std::string> paths;
+  std::set<std::string> paths; // patterns may overlap
   for (const std::string& pattern : split(patterns, ',')) {
-    if (pattern.empty()) continue;
-    const std::vector<std::string> matches = expand_glob(pattern);
-    paths.insert(paths.end(), matches.begin(), matches.end());
+    if (!pattern.empty()) paths.merge(expand_glob(pattern));
   }
   if (paths.empty()) throw Error(ExitCode::data, "an empty list of data files was given", kExpected);
-  std::sort(paths.begin(), paths.end());
-  paths.erase(std::unique(paths.begin(), paths.end()), paths.end()); // patterns may overlap
-  return paths;
+  return {paths.begin(), paths.end()};
 }
 
 void refuse_shared_shards(const std::vector<std::string>& train, const std::vector<std::string>& validation) {
-  struct Held {
-    std::string path;
-    uint64_t hash;
-  };
-  std::multimap<int64_t, Held> by_length; // validation shards by tokens: the shorter list
+  std::map<int64_t, std::map<uint64_t, std::string>> held; // validation shards by tokens and hash: the shorter list
   for (const std::string& path : validation) {
     const auto shard = open_shard(path);
-    by_length.emplace(shard->tokens(), Held{path, probe_hash(*shard)});
+    held[shard->tokens()].emplace(probe_hash(*shard), path);
   }
   for (const std::string& path : train) {
     const auto shard = open_shard(path);
-    const auto [first, last] = by_length.equal_range(shard->tokens());
-    if (first == last) continue;
-    const uint64_t hash = probe_hash(*shard);
-    for (auto same_length = first; same_length != last; ++same_length) {
-      const Held& held = same_length->second;
-      if (held.hash != hash) continue;
-      throw Error(
-          ExitCode::data,
-          path + " is given for training and for validation" + (path == held.path ? "" : ", there as " + held.path),
-          "let --train_data and --val_data match different files, such as train_*.bin and val_*.bin");
-    }
+    const auto same_length = held.find(shard->tokens());
+    if (same_length == held.end()) continue;
+    const auto same = same_length->second.find(probe_hash(*shard));
+    if (same == same_length->second.end()) continue;
+    throw Error(
+        ExitCode::data,
+        path + " is given for training and for validation" + (path == same->second ? "" : ", there as " + same->second),
+        "let --train_data and --val_data match different files, such as train_*.bin and val_*.bin");
   }
 }
 

@@ -1,4 +1,3 @@
-// The named shapes of GPT-2 and what follows from a shape alone.
 #include "engine/model/config.h"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// The state machine of FP8 scaling, shared by the GPU engine and the CPU engine's emulation.
 #include "engine/model/fp8_recipe.h"
 
 #include <algorithm>
@@ -82,22 +81,17 @@ Fp8Format format_of(Fp8FormatChoice choice, Fp8Role role) {
   return Fp8Format::e4m3;
 }
 
-Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers) : options_(options), layers_(layers) { reset(); }
-
-void Fp8RecipeState::reset() {
-  const auto count = static_cast<size_t>(fp8_tensor_count(layers_));
-  scales_.assign(count, 1.0f);
-  scales_[static_cast<size_t>(id(layers_, Fp8Site::lm_head, Fp8Role::grad))] = kDlogitsScale;
-  histories_.assign(count * static_cast<size_t>(options_.amax_history), 0.0f);
-  counts_.assign(count, {});
-  last_counts_.assign(count, {});
+Fp8RecipeState::Fp8RecipeState(const Fp8Options& options, int layers)
+    : options_(options),
+      layers_(layers),
+      left_in_bf16_(static_cast<size_t>(layers)),
+      scales_(static_cast<size_t>(fp8_tensor_count(layers)), 1.0f),
+      histories_(scales_.size() * static_cast<size_t>(options.amax_history)),
+      counts_(scales_.size()),
+      last_counts_(scales_.size()),
+      inactive_(options.bf16_steps > 0) {
+  scales_[static_cast<size_t>(id(layers, Fp8Site::lm_head, Fp8Role::grad))] = kDlogitsScale;
   last_scales_ = scales_;
-  applied_steps_ = 0;
-  updates_before_ = 0;
-  skipped_in_a_row_ = 0;
-  calibration_due_ = true;
-  inactive_ = options_.bf16_steps > 0;
-  left_in_bf16_.assign(static_cast<size_t>(layers_), false);
 }
 
 Fp8TensorName Fp8RecipeState::name(int id) const {
@@ -225,7 +219,7 @@ void Fp8RecipeState::save(StateWriter& writer) const {
 }
 
 void Fp8RecipeState::load(StateReader& reader) {
-  reset();
+  *this = Fp8RecipeState(options_, layers_); // cold
   const int64_t updates = reader.has("adam_step") ? read_count(reader, "adam_step") : 0;
   const bool may_be_inactive = options_.bf16_steps > 0 && updates <= options_.bf16_steps;
   updates_before_ = updates;

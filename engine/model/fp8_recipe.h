@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/base/enum_names.h"
@@ -42,8 +41,7 @@ constexpr auto names_of(Fp8FormatChoice) {
   return std::to_array<EnumName<Fp8FormatChoice>>({{hybrid, "hybrid"}, {e4m3, "e4m3"}, {e5m2, "e5m2"}});
 }
 
-// --fp8_recipe: a scale comes from the amaxes of past steps (delayed), or from the tensor itself in a second pass
-// (current), for all tensors or for one kind.
+// --fp8_recipe: for all tensors, or current scaling for one kind.
 enum class Fp8ScalingRecipe { delayed, current, current_grads, current_activations, current_weights };
 constexpr auto names_of(Fp8ScalingRecipe) {
   using enum Fp8ScalingRecipe;
@@ -73,9 +71,8 @@ struct Fp8Options {
   std::vector<int> bf16_layers; // blocks whose GEMMs stay in BF16
 };
 
-// The quantized tensors of one block, in forward order; gradients are of the GEMM's output.
-// act_t: under --fp8_format e5m2 the weight gradient reads its activation in E4M3 with a separate scale (cuBLASLt has
-// no E5M2 x E5M2). In the other formats it is the forward pass's quantized tensor.
+// The quantized tensors of one block, in forward order; gradients are of the GEMM's output. act_t, the copy for the
+// weight gradient, is a tensor of its own only under --fp8_format e5m2: cuBLASLt has no E5M2 x E5M2.
 enum class Fp8Role : uint8_t { act, act_t, weight, grad };
 enum class Fp8Site : uint8_t { qkv, proj, fc, fcproj, lm_head };
 constexpr int kSitesPerBlock = 4;
@@ -125,7 +122,7 @@ enum class Fp8Pass {
 //   end_step(applied)
 class Fp8RecipeState {
  public:
-  Fp8RecipeState(const Fp8Options& options, int layers);
+  Fp8RecipeState(const Fp8Options& options, int layers); // cold: scales 1, histories empty, calibration due
 
   // A tensor's index in every array of the recipe: the blocks in order, then the LM head.
   int id(int layer, Fp8Site site, Fp8Role role) const;
@@ -180,7 +177,6 @@ class Fp8RecipeState {
   void note_applied(int64_t applied_steps) { applied_steps_ = applied_steps; } // counted by the device
 
  private:
-  void reset(); // cold start: scales 1, histories empty, calibration due
   int64_t updates() const { return updates_before_ + applied_steps_; } // of the run
   std::string signature() const;
   float* history_begin(int id) {

@@ -4,18 +4,6 @@
 
 namespace gpt2 {
 
-std::string to_string(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return "fp32";
-    case Precision::bf16:
-      return "bf16";
-    case Precision::fp8:
-      return "fp8";
-  }
-  return "unknown";
-}
-
 void validate(const ModelOptions& options) {
   validate(options.config);
   if (options.batch_size < 1) {

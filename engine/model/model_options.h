@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/base/enum_names.h"
 #include "engine/model/config.h"
 #include "engine/model/fp8_recipe.h"
 #include "engine/model/parameters.h"
@@ -11,7 +12,11 @@
 namespace gpt2 {
 
 enum class Precision { fp32, bf16, fp8 };
-std::string to_string(Precision precision); // "fp32", "bf16", "fp8": in file names, options and checkpoints
+constexpr auto names_of(Precision) { // in file names, options and checkpoints
+  using enum Precision;
+  return std::to_array<EnumName<Precision>>({{fp32, "fp32"}, {bf16, "bf16"}, {fp8, "fp8"}});
+}
+inline std::string to_string(Precision precision) { return name_of(precision); }
 
 enum class Purpose {
   training,

@@ -1,8 +1,8 @@
-// Model state in a checkpoint: names, shapes, slices.
+// Model state in a checkpoint: names, shapes, slices. What both engines make of a step's sums and losses.
 #include "engine/model/model_state.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,44 +21,45 @@ const char* weights(const ParameterTensor&) { return kParams; }
 const char* second_moment(const ParameterTensor&) { return kAdamV; }
 using Prefix = const char* (*)(const ParameterTensor&);
 
-// The slice of one tensor that a rank owns.
-struct OwnedTensor {
-  const ParameterTensor& tensor;
-  TensorSlice slice;
+std::shared_ptr<float> zeroed(int64_t count) {
+  return {new float[static_cast<size_t>(count)](), std::default_delete<float[]>()};
+}
 
-  std::string name(Prefix prefix) const { return prefix(tensor) + tensor.name; }
-  template <class Float>
-  std::span<Float> in(std::span<Float> compact) const {
-    return compact.subspan(static_cast<size_t>(slice.at), static_cast<size_t>(slice.count));
-  }
+FlatState weights_alone(std::span<float> params) { return {.params = params, .adam_m = {}, .adam_v = {}}; }
+
+// A rank's slice of one tensor in a checkpoint.
+struct StoredSlice {
+  const ParameterTensor& tensor;
+  FloatRange range;
 };
 
-// At most one per tensor: no tensor crosses two slices of a rank.
-std::vector<OwnedTensor> owned_tensors(const ParameterTable& table, std::span<const OwnedSlice> slices) {
-  std::vector<OwnedTensor> owned;
-  for (const ParameterTensor& tensor : table.tensors()) {
-    for (const OwnedSlice& slice : slices) {
-      const TensorSlice part = slice_of(tensor, slice);
-      if (part.count > 0) owned.push_back({tensor, part});
+// The slices of a rank's compact buffers: weights, then moments unless their spans are empty. At most one per tensor
+// and buffer: no tensor crosses two slices of a rank.
+std::vector<StoredSlice> stored_slices(const ParameterTable& table, std::span<const OwnedSlice> slices,
+                                       const FlatState& state) {
+  std::vector<StoredSlice> stored;
+  const auto add = [&](Prefix prefix, std::span<const OwnedSlice> owned, std::span<float> compact) {
+    for (const ParameterTensor& tensor : table.tensors()) {
+      for (const OwnedSlice& slice : owned) {
+        const auto [begin, count, at] = slice_of(tensor, slice);
+        if (count == 0) continue;
+        const std::span<float> values = compact.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+        stored.push_back({tensor, {prefix(tensor) + tensor.name, begin, values}});
+      }
     }
-  }
-  return owned;
+  };
+  add(weights, slices, state.params);
+  if (state.adam_m.empty()) return stored;
+  add(first_moment, slices, state.adam_m);
+  add(second_moment, second_moment_slices(table, slices), state.adam_v);
+  return stored;
 }
 
-void save_tensors(StateWriter& writer, std::span<const OwnedTensor> tensors, Prefix prefix,
-                  std::span<const float> compact) {
-  for (const OwnedTensor& owned : tensors) {
-    if (owned.slice.count == owned.tensor.count())
-      writer.write_floats(owned.name(prefix), owned.tensor.shape(), owned.in(compact));
-    else
-      writer.write_slice(owned.name(prefix), owned.tensor.shape(), owned.slice.begin, owned.in(compact));
-  }
-}
-
-std::vector<FloatRange> ranges_of(std::span<const OwnedTensor> tensors, Prefix prefix, std::span<float> compact) {
+void read_slices(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
+                 const FlatState& state) {
   std::vector<FloatRange> ranges;
-  for (const OwnedTensor& owned : tensors) ranges.push_back({owned.name(prefix), owned.slice.begin, owned.in(compact)});
-  return ranges;
+  for (StoredSlice& slice : stored_slices(table, slices, state)) ranges.push_back(std::move(slice.range));
+  reader.read_ranges(ranges);
 }
 
 void check_shape(StateReader& reader, const std::string& name, const std::vector<int64_t>& expected) {
@@ -81,9 +82,7 @@ void check_shapes(StateReader& reader, const ParameterTable& table, Prefix prefi
 
 // False for a checkpoint of the other optimizer: Adam's first moment is not Muon's momentum.
 bool has_moments_for(const StateReader& reader, const ParameterTable& table) {
-  const ParameterTensor& matrix = *std::ranges::find_if(table.tensors(), [](const ParameterTensor& tensor) {
-    return tensor.cols > 0 && tensor.bucket != ParameterTable::kEmbeddings;
-  });
+  const ParameterTensor& matrix = table.find("h.0.attn.c_attn.weight");
   return !reader.has((matrix.muon ? kAdamM : kMuonM) + matrix.name);
 }
 
@@ -96,24 +95,18 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
   if (same_optimizer && !state.adam_m.empty()) {
     for (const Prefix prefix : {first_moment, second_moment}) check_shapes(reader, table, prefix);
   }
-  const std::vector<OwnedTensor> owned = owned_tensors(table, slices);
-  const std::vector<OwnedTensor> with_second = owned_tensors(table, second_moment_slices(table, slices));
-  std::vector<FloatRange> ranges = ranges_of(owned, weights, state.params);
   if (!same_optimizer) {
     std::ranges::fill(state.adam_m, 0.0f);
     std::ranges::fill(state.adam_v, 0.0f);
-  } else if (!state.adam_m.empty()) {
-    std::ranges::move(ranges_of(owned, first_moment, state.adam_m), std::back_inserter(ranges));
-    std::ranges::move(ranges_of(with_second, second_moment, state.adam_v), std::back_inserter(ranges));
   }
-  reader.read_ranges(ranges);
+  read_slices(reader, table, slices, same_optimizer ? state : weights_alone(state.params));
   return same_optimizer;
 }
 
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params) {
   check_shapes(reader, table, weights);
-  reader.read_ranges(ranges_of(owned_tensors(table, slices), weights, params));
+  read_slices(reader, table, slices, weights_alone(params));
 }
 
 int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments) {
@@ -124,38 +117,52 @@ int64_t FlatSnapshot::floats(const ParameterTable& table, std::span<const OwnedS
 FlatState FlatSnapshot::lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,
                                 bool with_moments) {
   const auto count = static_cast<size_t>(compact_size(slices));
-  if (!with_moments) return {.params = {memory, count}, .adam_m = {}, .adam_v = {}};
+  if (!with_moments) return weights_alone({memory, count});
   const auto second = static_cast<size_t>(compact_size(second_moment_slices(table, slices)));
   return {.params = {memory, count}, .adam_m = {memory + count, count}, .adam_v = {memory + 2 * count, second}};
 }
-
-FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments)
-    : FlatSnapshot(table, slices, with_moments,
-                   std::shared_ptr<float>(new float[static_cast<size_t>(floats(table, slices, with_moments))](),
-                                          std::default_delete<float[]>()),
-                   nullptr) {}
 
 FlatSnapshot::FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
                            std::shared_ptr<float> memory, std::function<void()> wait)
     : table_(table),
       slices_(std::move(slices)),
-      memory_(std::move(memory)),
+      memory_(memory ? std::move(memory) : zeroed(floats(table, slices_, with_moments))),
       state_(lay_out(memory_.get(), table, slices_, with_moments)),
       wait_(std::move(wait)) {}
 
 void FlatSnapshot::write_own(StateWriter& writer) const {
   if (wait_) wait_();
-  const std::vector<OwnedTensor> owned = owned_tensors(table_, slices_);
-  save_tensors(writer, owned, weights, state_.params);
-  if (state_.adam_m.empty()) return;
-  save_tensors(writer, owned, first_moment, state_.adam_m);
-  save_tensors(writer, owned_tensors(table_, second_moment_slices(table_, slices_)), second_moment, state_.adam_v);
+  for (const auto& [tensor, range] : stored_slices(table_, slices_, state_)) {
+    if (static_cast<int64_t>(range.values.size()) == tensor.count())
+      writer.write_floats(range.name, tensor.shape(), range.values);
+    else
+      writer.write_slice(range.name, tensor.shape(), range.begin, range.values);
+  }
 }
 
 void FlatSnapshot::write_common(StateWriter& writer) const {
-  save_guard(writer, guard);
+  const int64_t window[] = {GuardState::kWindow};
+  writer.write_floats("guard/losses", window, guard.losses);
+  writer.write_floats("guard/norms", window, guard.norms);
+  writer.write_int("guard/filled", guard.filled);
+  writer.write_int("guard/next", guard.next);
+  writer.write_int("guard/skipped_in_a_row", guard.skipped_in_a_row);
+  writer.write_int("adam_step", guard.adam_step);
   if (recipe) recipe->save(writer);
   if (!gemm_plans.empty()) writer.write_text("matmul_plans", gemm_plans);
+}
+
+StepResult step_result_of(const StepScalars& step, const GuardState& guard, double own_seconds) {
+  return {.loss = step.loss,
+          .grad_norm = step.grad_norm,
+          .tokens = static_cast<int64_t>(step.sums.tokens),
+          .matrix_update_norm = static_cast<float>(std::sqrt(step.updates.matrices)),
+          .adamw_update_norm = static_cast<float>(std::sqrt(step.updates.adamw)),
+          .verdict = step.verdict,
+          .skipped_in_a_row = guard.skipped_in_a_row,
+          .adam_step = guard.adam_step,
+          .stop_requested = step.sums.stops > 0,
+          .own_seconds = own_seconds};
 }
 
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows) {
@@ -168,16 +175,6 @@ void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossS
       rows[b].tokens += 1;
     }
   }
-}
-
-void save_guard(StateWriter& writer, const GuardState& guard) {
-  const int64_t window[] = {GuardState::kWindow};
-  writer.write_floats("guard/losses", window, guard.losses);
-  writer.write_floats("guard/norms", window, guard.norms);
-  writer.write_int("guard/filled", guard.filled);
-  writer.write_int("guard/next", guard.next);
-  writer.write_int("guard/skipped_in_a_row", guard.skipped_in_a_row);
-  writer.write_int("adam_step", guard.adam_step);
 }
 
 GuardState load_guard(StateReader& reader, bool with_moments) {

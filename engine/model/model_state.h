@@ -36,17 +36,15 @@ bool load_tensors(StateReader& reader, const ParameterTable& table, std::span<co
 void load_weights(StateReader& reader, const ParameterTable& table, std::span<const OwnedSlice> slices,
                   std::span<float> params);
 
-void save_guard(StateWriter& writer, const GuardState& guard);
 GuardState load_guard(StateReader& reader, bool with_moments = true); // without: adam_step is 0
 
 // A rank's slices of the state in host memory: the snapshot type of both engines.
 class FlatSnapshot : public StateSnapshot {
  public:
-  // Owns zeroed memory.
-  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true);
-  // Shares floats() floats of memory that an asynchronous copy still fills: write_own() calls `wait` first.
-  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments,
-               std::shared_ptr<float> memory, std::function<void()> wait);
+  // Owns zeroed memory, or shares floats() floats that an asynchronous copy still fills: write_own() calls `wait`
+  // first.
+  FlatSnapshot(const ParameterTable& table, std::vector<OwnedSlice> slices, bool with_moments = true,
+               std::shared_ptr<float> memory = nullptr, std::function<void()> wait = nullptr);
   static int64_t floats(const ParameterTable& table, std::span<const OwnedSlice> slices, bool with_moments);
   // params, adam_m and adam_v, contiguous in `memory`.
   static FlatState lay_out(float* memory, const ParameterTable& table, std::span<const OwnedSlice> slices,
@@ -68,6 +66,9 @@ class FlatSnapshot : public StateSnapshot {
   const FlatState state_;
   const std::function<void()> wait_;
 };
+
+// The result of step_result().
+StepResult step_result_of(const StepScalars& step, const GuardState& guard, double own_seconds);
 
 // The result of evaluate(), from the loss of every position.
 void sum_rows(const Batch& batch, std::span<const float> losses, std::span<LossSum> rows);

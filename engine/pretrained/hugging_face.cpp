@@ -4,7 +4,6 @@
 // matrices are transposed while reading, one at a time.
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "engine/base/error.h"
 #include "engine/base/json_reader.h"
@@ -171,18 +170,20 @@ class HuggingFaceWeights : public WeightSource {
   void expect_tied_head() {
     if (!find(kHead)) return;
     constexpr int64_t kRowsAtOnce = 1024;
-    const auto C = static_cast<size_t>(config_.channels);
     bool same = stored_shape(kHead) == stored_shape("wte.weight");
-    std::vector<float> head(kRowsAtOnce * C), embedding(head.size());
     for (int64_t row = 0; same && row < config_.vocab; row += kRowsAtOnce) {
-      const size_t count = static_cast<size_t>(std::min(kRowsAtOnce, config_.vocab - row)) * C;
-      read_stored(kHead, row * config_.channels, std::span(head).first(count));
-      read_stored("wte.weight", row * config_.channels, std::span(embedding).first(count));
-      expect_finite(kHead, std::span(head).first(count));
-      expect_finite("wte.weight", std::span(embedding).first(count));
-      same = std::equal(head.begin(), head.begin() + static_cast<int64_t>(count), embedding.begin());
+      const int64_t rows = std::min(kRowsAtOnce, config_.vocab - row);
+      const std::vector<float> head = read_rows(kHead, row, rows), embedding = read_rows("wte.weight", row, rows);
+      same = head == embedding;
     }
     if (!same) refuse(path_, "its LM head is not its token embedding");
+  }
+
+  std::vector<float> read_rows(const std::string& name, int64_t first, int64_t rows) const {
+    std::vector<float> values(static_cast<size_t>(rows * config_.channels));
+    read_stored(name, first * config_.channels, values);
+    expect_finite(name, values);
+    return values;
   }
 
   void read_stored(const std::string& name, int64_t begin, std::span<float> values) const {

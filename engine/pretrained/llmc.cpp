@@ -2,7 +2,6 @@
 // each kind for all layers, matrices (out, in).
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 
 #include "engine/base/error.h"

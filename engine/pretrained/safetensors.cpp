@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 
 #include "engine/base/float_formats.h"
@@ -88,8 +87,6 @@ void check_order(const std::string& path, const std::map<std::string, StoredTens
 }
 
 } // namespace
-
-int64_t bytes_of(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(File::open(path, ExitCode::checkpoint)) {
   const int64_t size = file_.size();

@@ -18,7 +18,7 @@ constexpr auto names_of(WeightType) { // in the header
   using enum WeightType;
   return std::to_array<EnumName<WeightType>>({{f32, "F32"}, {bf16, "BF16"}, {f16, "F16"}});
 }
-int64_t bytes_of(WeightType type);
+constexpr int64_t bytes_of(WeightType type) { return type == WeightType::f32 ? 4 : 2; }
 
 struct StoredTensor {
   WeightType type = WeightType::f32;

@@ -8,6 +8,8 @@
 
 #include "engine/base/error.h"
 #include "engine/base/float_formats.h"
+#include "engine/base/formatted.h"
+#include "engine/base/split.h"
 #include "engine/checkpoint/names.h"
 #include "engine/checkpoint/search.h"
 #include "engine/model/parameters.h"
@@ -18,13 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kParams = "params/";
-
 // nullopt: not a tensor of GPT-2.
 std::optional<ParameterTensor> find_tensor(const GPT2Config& config, const std::string& name) {
   const ParameterTable table(config);
-  const auto found = std::ranges::find_if(table.tensors(),
-                                          [&](const ParameterTensor& tensor) { return kParams + tensor.name == name; });
+  const auto found = std::ranges::find_if(
+      table.tensors(), [&](const ParameterTensor& tensor) { return "params/" + tensor.name == name; });
   return found == table.tensors().end() ? std::nullopt : std::optional(*found);
 }
 
@@ -45,9 +45,7 @@ std::string find_in_cache(const std::string& cache, const std::string& name) {
   std::vector<std::string> names = {name};
   if (name.find('/') == std::string::npos) names.insert(names.begin(), "openai-community/" + name);
   for (const std::string& full : names) {
-    std::string folder = "models--" + full;
-    for (size_t at = 0; (at = folder.find('/', at)) != std::string::npos;) folder.replace(at, 1, "--");
-    const std::string model = cache + "/" + folder, main = model + "/refs/main";
+    const std::string model = cache + "/models--" + listed(split(full, '/'), "--"), main = model + "/refs/main";
     std::error_code absent;
     if (fs::is_regular_file(main, absent)) {
       std::string commit = read_text_file(main, ExitCode::checkpoint);
@@ -74,8 +72,6 @@ std::string find_own_checkpoint(const std::string& which) {
 const char* const kHint =
     "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
     "`huggingface-cli download` has fetched (--hf_cache: its folder)";
-
-bool has_extension(const std::string& path, const std::string& ending) { return fs::path(path).extension() == ending; }
 
 } // namespace
 
@@ -125,8 +121,9 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path_or_name, cons
   std::error_code absent;
   const std::string path = without_slashes(path_or_name);
   if (fs::exists(path, absent)) {
-    if (has_extension(path, ".safetensors")) return open_hugging_face(path);
-    if (has_extension(path, ".bin")) return open_llmc(path);
+    const fs::path extension = fs::path(path).extension();
+    if (extension == ".safetensors") return open_hugging_face(path);
+    if (extension == ".bin") return open_llmc(path);
     if (fs::is_regular_file(path + "/config.json", absent)) return open_hugging_face(path);
   }
   if (path == kLatest || path == kBest || fs::exists(path, absent))

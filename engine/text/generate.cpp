@@ -67,11 +67,9 @@ class Writer {
     int number() const { return static_cast<int>(text); }
   };
 
-  WrittenText& written(const Row& row) { return result_.texts[row.text]; }
-
   // Appends the drawn token; false: the text has ended.
   bool extend(Row& row) {
-    WrittenText& text = written(row);
+    WrittenText& text = result_.texts[row.text];
     const auto end = [&](Ending ending) { return text.ending = ending, false; };
     if (settings_.tokens <= 0) return end(Ending::length);
     if (!row.drawn) return end(Ending::not_finite);
@@ -120,7 +118,7 @@ class Writer {
       }
       const size_t half = static_cast<size_t>(std::max(1, decoder_.positions() / 2));
       full.push_back({row.number(), std::span(row.context).last(half)});
-      written(row).slides += 1;
+      result_.texts[row.text].slides += 1;
     }
     if (!full.empty()) prefill_rows(full);
     if (!next.empty()) decode_rows(next, full.size());

@@ -50,29 +50,25 @@ size_t contraction(std::string_view text, size_t begin) {
 
 } // namespace
 
-SplitPattern::SplitPattern() : code_(nullptr, [](void* code) { pcre2_code_free(static_cast<pcre2_code*>(code)); }) {
+Splitter::Splitter()
+    : pattern_(nullptr, [](void* code) { pcre2_code_free(static_cast<pcre2_code*>(code)); }),
+      match_(pcre2_match_data_create(1, nullptr),
+             [](void* match) { pcre2_match_data_free(static_cast<pcre2_match_data*>(match)); }) {
+  if (!match_) throw std::bad_alloc();
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(kPattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP,
                                    &error, &offset, nullptr);
   if (!code) fail(error);
-  code_.reset(code);
+  pattern_.reset(code);
   // Without a JIT for this machine pcre2_match interprets: slower, same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 
-Splitter::Splitter(const SplitPattern& pattern)
-    : pattern_(pattern), match_(pcre2_match_data_create(1, nullptr), [](void* match) {
-        pcre2_match_data_free(static_cast<pcre2_match_data*>(match));
-      }) {
-  if (!match_) throw std::bad_alloc();
-}
-
 size_t Splitter::next_by_pattern(std::string_view text, size_t begin) const {
   auto* match = static_cast<pcre2_match_data*>(match_.get());
-  const int rc =
-      pcre2_match(static_cast<const pcre2_code*>(pattern_.code_.get()), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                  text.size(), begin, PCRE2_NO_UTF_CHECK, match, nullptr);
+  const int rc = pcre2_match(static_cast<const pcre2_code*>(pattern_.get()), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                             text.size(), begin, PCRE2_NO_UTF_CHECK, match, nullptr);
   if (rc < 0) fail(rc);
   // Every character matches some alternative, so the match starts at `begin` and is not empty.
   return pcre2_get_ovector_pointer(match)[1];

@@ -9,20 +9,10 @@
 
 namespace gpt2 {
 
-// The compiled pattern. Immutable: Splitters share it.
-class SplitPattern {
- public:
-  SplitPattern();
-
- private:
-  friend class Splitter;
-  std::unique_ptr<void, void (*)(void*)> code_; // pcre2_code
-};
-
-// One per thread: holds the match data that PCRE2 writes into. The pattern must outlive it.
+// The compiled pattern, and the match data that PCRE2 writes into: one per thread.
 class Splitter {
  public:
-  explicit Splitter(const SplitPattern& pattern);
+  Splitter();
 
   // End of the word that starts at `begin`. `text` must be valid UTF-8 and begin < text.size().
   size_t next(std::string_view text, size_t begin) const {
@@ -35,8 +25,8 @@ class Splitter {
   static size_t next_ascii(std::string_view text, size_t begin);
 
  private:
-  const SplitPattern& pattern_;
-  std::unique_ptr<void, void (*)(void*)> match_; // pcre2_match_data
+  std::unique_ptr<void, void (*)(void*)> pattern_; // pcre2_code
+  std::unique_ptr<void, void (*)(void*)> match_;   // pcre2_match_data
 };
 
 } // namespace gpt2

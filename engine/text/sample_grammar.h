@@ -12,7 +12,7 @@
 namespace gpt2 {
 
 struct StoryOption {
-  std::string_view text; // with its leading space; a string literal
+  std::string_view text; // with its leading space
   int weight = 1;        // probability = weight / sum of the weights
 };
 using StoryOptions = std::span<const StoryOption>;

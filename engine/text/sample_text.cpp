@@ -42,28 +42,19 @@ class TokenNarrator : public Narrator {
   }
 
   void say(std::string_view phrase) override {
-    auto known = phrases_.find(phrase);
-    if (known == phrases_.end()) known = phrases_.emplace(phrase, tokenize(phrase)).first;
-    tokens.insert(tokens.end(), known->second.begin(), known->second.end());
-  }
-
-  std::vector<uint16_t> tokenize(std::string_view phrase) const {
-    std::vector<uint16_t> of_phrase;
     for (size_t begin = 0, end; begin < phrase.size(); begin = end) {
       end = Splitter::next_ascii(phrase, begin);
-      const std::string word(phrase.substr(begin, end - begin));
+      const std::string_view word = phrase.substr(begin, end - begin);
       const auto found = words_.find(word);
-      if (found == words_.end()) throw std::logic_error("sample_words.cpp lacks \"" + word + "\"");
-      of_phrase.push_back(found->second);
+      if (found == words_.end()) throw std::logic_error("sample_words.cpp lacks \"" + std::string(word) + "\"");
+      tokens.push_back(found->second);
     }
-    return of_phrase;
   }
 
   const uint64_t seed_;
   Rng rng_{0}; // of the current story
   uint64_t draws_ = 0;
   std::unordered_map<std::string_view, uint16_t> words_;
-  std::unordered_map<std::string_view, std::vector<uint16_t>> phrases_; // met before; keys are string literals
 };
 
 } // namespace

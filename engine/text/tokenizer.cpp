@@ -1,5 +1,6 @@
 #include "engine/text/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -111,15 +112,14 @@ Vocabulary read_merges(const fs::path& path, const ByteAlphabet& alphabet) {
 // encoder.json: {"spelling": id}. vocab.bpe determines the ids; a table with other ids is not GPT-2's.
 void check_ids(const fs::path& path, const Vocabulary& vocabulary, const ByteAlphabet& alphabet) {
   const auto table = parse_json(read_table(path));
-  auto agrees = [&](const std::string& spelling, const nlohmann::json& id) {
+  const auto agrees = [&](const auto& entry) {
+    const nlohmann::json& id = entry.value();
     return id.is_number_unsigned() && id < vocabulary.bytes.size() &&
-           (spelling == vocabulary.bytes[id] || alphabet.bytes(spelling) == vocabulary.bytes[id]);
+           (entry.key() == vocabulary.bytes[id] || alphabet.bytes(entry.key()) == vocabulary.bytes[id]);
   };
-  bool good = table.is_object() && table.size() == vocabulary.bytes.size();
-  if (good) {
-    for (const auto& [spelling, id] : table.items()) good = good && agrees(spelling, id);
-  }
-  if (!good)
+  const auto entries = table.items();
+  if (!table.is_object() || table.size() != vocabulary.bytes.size() ||
+      !std::all_of(entries.begin(), entries.end(), agrees))
     throw Error(ExitCode::data, path.string() + " is not GPT-2's encoder.json, or does not match vocab.bpe", kHint);
 }
 
@@ -167,7 +167,6 @@ struct Tokenizer::Tables {
   // Buffers of one encode call, borrowed from a pool: words stay cached between calls, and there is one Scratch per
   // concurrent call.
   struct Scratch {
-    explicit Scratch(const SplitPattern& pattern) : splitter(pattern) {}
     Splitter splitter;
     WordCache cache;
   };
@@ -175,7 +174,6 @@ struct Tokenizer::Tables {
   ByteAlphabet alphabet;
   Vocabulary vocabulary;
   MergeTable merges;
-  SplitPattern pattern;
   std::string hash;
   std::mutex idle_mutex;
   std::vector<std::unique_ptr<Scratch>> idle;
@@ -185,11 +183,12 @@ struct Tokenizer::Tables {
     check_ids(folder / "encoder.json", vocabulary, alphabet);
     const std::string files = read_table(folder / "encoder.json") + read_table(folder / "vocab.bpe");
     hash = hash_of(std::as_bytes(std::span(files)));
+    give_back(std::make_unique<Scratch>()); // a PCRE2 without Unicode fails here, not at the first text
   }
 
   std::unique_ptr<Scratch> borrow() {
     const std::lock_guard lock(idle_mutex);
-    if (idle.empty()) return std::make_unique<Scratch>(pattern);
+    if (idle.empty()) return std::make_unique<Scratch>();
     auto scratch = std::move(idle.back());
     idle.pop_back();
     return scratch;

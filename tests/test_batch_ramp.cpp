@@ -28,7 +28,7 @@ TEST_CASE("sequences per step, and their sum") {
     sum += ramp.at(step);
   }
   CHECK(BatchRamp(7).sequences_before(3) == 21);
-  CHECK(to_text(ramp) == "128, from step 2001 on 256, from step 6001 on 512");
+  CHECK(to_text(ramp) == "128 sequences, 256 from step 2001, 512 from step 6001");
 }
 
 TEST_CASE("a plan by the ramp: micro-batches of every phase, epochs, the last step") {

@@ -43,7 +43,7 @@ DeviceChoice choose_device(const BackendOptions& options, const GpuReport& gpu) 
   }
   choice.gpu = options.device != DeviceKind::cpu && gpu.usable;
   if (options.device == DeviceKind::automatic && !gpu.usable) {
-    choice.notes.push_back("no GPU (" + gpu.why_not + "): training on the CPU");
+    choice.notes.push_back("no GPU (" + gpu.why_not + "): using the CPU");
   }
   if (choice.gpu && !gpu.self_check.empty()) choice.notes.push_back(gpu.name + " has " + gpu.self_check);
   choice.precision = choice.gpu ? gpu_precision(options, gpu, choice.notes) : cpu_precision(options, choice.notes);

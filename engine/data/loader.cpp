@@ -23,10 +23,11 @@ int64_t sequences_in(const TokenSource& shard, int seq_len) {
 [[noreturn]] void throw_too_short(const std::vector<std::unique_ptr<TokenSource>>& shards, int seq_len) {
   const auto longest = std::ranges::max_element(shards, {}, &TokenSource::tokens);
   if (longest == shards.end()) throw Error(ExitCode::data, "no data: the list of shards is empty");
-  throw Error(ExitCode::data,
-              "no shard holds one sequence of " + std::to_string(seq_len) + " + 1 tokens; the longest, " +
-                  (*longest)->path() + ", has " + std::to_string((*longest)->tokens()),
-              "give longer shards, or a model of shorter sequences (--seq_len of the trainer)");
+  throw Error(
+      ExitCode::data,
+      "no shard holds one sequence of " + std::to_string(seq_len) + " + 1 tokens; the longest, " + (*longest)->path() +
+          ", has " + std::to_string((*longest)->tokens()),
+      "use a smaller --seq_len or more text; for validation shards, bin/prepare_data with a larger --val_fraction");
 }
 
 // One row per sequence; the rows after them have ignored targets.

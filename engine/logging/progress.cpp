@@ -51,6 +51,7 @@ void Progress::show(const StepReport& report, Verdict verdict) {
 }
 
 void Progress::show_micro_batch(int64_t step, int done, int of) {
+  if (of == 1) return; // the step's own line follows
   if (since_shown_.seconds() < (console_.is_terminal() ? kBarSeconds : kLineSeconds)) return;
   since_shown_ = {};
   const std::string name = concat("step ", step), count = concat("micro-batch ", done, "/", of);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "engine/base/formatted.h"
 #include "engine/base/parse_number.h"
 #include "engine/base/split.h"
 
@@ -65,7 +66,7 @@ int64_t BatchRamp::steps_for(double sequences) const {
 std::string to_text(const BatchRamp& ramp) {
   std::string text;
   for (const auto& [sequences, first] : ramp.phases())
-    text += (first > 0 ? ", from step " + std::to_string(first + 1) + " on " : "") + std::to_string(sequences);
+    text += first == 0 ? counted(sequences, "sequence") : concat(", ", sequences, " from step ", first + 1);
   return text;
 }
 

@@ -30,7 +30,7 @@ class BatchRamp {
   std::vector<Phase> phases_; // of ascending `first`, from 0
 };
 
-// "128, from step 2001 on 256, from step 6001 on 512": steps count from 1, as in logs.
+// "128 sequences, 256 from step 2001, 512 from step 6001": steps count from 1, as in logs.
 std::string to_text(const BatchRamp& ramp);
 
 } // namespace gpt2

@@ -71,7 +71,7 @@ std::string find_own_checkpoint(const std::string& which) {
 
 const char* const kHint =
     "give a checkpoint, a folder with config.json and model.safetensors, llm.c's .bin, or a name that "
-    "`huggingface-cli download` has fetched (--hf_cache: its folder)";
+    "`hf download` has fetched (--hf_cache: its folder); bin/ckpt list shows the checkpoints here";
 
 } // namespace
 

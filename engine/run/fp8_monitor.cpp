@@ -46,7 +46,7 @@ constexpr double kManySaturated = 0.01;
 constexpr double kManyFlushed = 0.25;
 
 std::string range(float low, float high) {
-  return formatted("%.2e..%.2e", static_cast<double>(low), static_cast<double>(high));
+  return formatted("%.1e..%.1e", static_cast<double>(low), static_cast<double>(high));
 }
 
 std::string percent(double share) { return formatted("%.4f%%", 100 * share); }
@@ -103,7 +103,7 @@ std::vector<Fp8Guard::Finding> Fp8Guard::check(std::span<const Fp8TensorStats> s
     const std::string name = tensor.tensor.text();
     const int checks = bad_checks[name] = bad_checks_[name] + 1;
     const int layer = tensor.tensor.is_lm_head() ? kLmHead : tensor.tensor.layer;
-    if (checks >= kChecksInARow) reasons.emplace(layer, name + " " + trouble + " three times in a row");
+    if (checks >= kChecksInARow) reasons.emplace(layer, name + " " + trouble + ", the third such check in a row");
   }
   bad_checks_ = std::move(bad_checks);
 
@@ -141,14 +141,13 @@ std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats) {
     const std::string name = s.tensor.kind();
     auto found = std::ranges::find(kinds, name, &Fp8Kind::name);
     if (found == kinds.end())
-      found = kinds.insert(found, {name, s.format, s.amax, s.amax, s.scale, s.scale, 0, 0, 0, s.fixed_scale});
+      found = kinds.insert(found, {name, s.format, s.amax, s.amax, s.scale, s.scale, 0, 0, s.fixed_scale});
     found->smallest_amax = std::min(found->smallest_amax, s.amax);
     found->largest_amax = std::max(found->largest_amax, s.amax);
     found->smallest_scale = std::min(found->smallest_scale, s.scale);
     found->largest_scale = std::max(found->largest_scale, s.scale);
     found->worst_saturated = std::max(found->worst_saturated, s.saturated);
     found->worst_flushed = std::max(found->worst_flushed, s.flushed);
-    found->tensors += 1;
   }
   return kinds;
 }
@@ -157,18 +156,17 @@ std::string fp8_health(std::span<const Fp8TensorStats> stats, const Fp8LagWatch&
   if (stats.empty()) return "";
   const std::string troubles = lines_on_troubles(stats) + lag.lines();
   if (troubles.empty() && !detailed) return "FP8 health: no tensor needs attention (--fp8_detail prints a table)";
-  std::string out = "FP8 health of the last step (worst layer); lagged: checks of the run in which it saturated\n" +
-                    formatted("  %-16s %-6s %7s  %-19s  %-19s  %9s  %9s  %6s\n", "tensor", "format", "tensors",
-                              "amax, all layers", "scale", "saturated", "flushed", "lagged");
+  std::string out = "FP8 health of the last step (worst layer); lags: checks of the run in which it saturated\n" +
+                    formatted(" %-14s %-4s %-16s %-16s %9s %8s %5s\n", "tensor", "", "amax, all layers", "scale",
+                              "saturated", "flushed", "lags");
   for (const Fp8Kind& kind : group_by_kind(stats)) {
     const bool measured = !kind.fixed_scale;
-    out += formatted("  %-16s %-6s %7d  %-19s  %-19s  %9s  %9s  %6s\n", kind.name.c_str(),
-                     std::string(to_string(kind.format)).c_str(), kind.tensors,
-                     measured ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
-                     range(kind.smallest_scale, kind.largest_scale).c_str(),
-                     measured ? percent(kind.worst_saturated).c_str() : "-",
-                     measured ? percent(kind.worst_flushed).c_str() : "-",
-                     measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
+    out += formatted(
+        " %-14s %-4s %-16s %-16s %9s %8s %5s\n", kind.name.c_str(), std::string(to_string(kind.format)).c_str(),
+        measured ? range(kind.smallest_amax, kind.largest_amax).c_str() : "static",
+        range(kind.smallest_scale, kind.largest_scale).c_str(), measured ? percent(kind.worst_saturated).c_str() : "-",
+        measured ? percent(kind.worst_flushed).c_str() : "-",
+        measured ? std::to_string(lag.saturated_checks(kind.name)).c_str() : "-");
   }
   out += troubles;
   out.pop_back();

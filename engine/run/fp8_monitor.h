@@ -27,7 +27,7 @@ class Fp8Guard {
 
   struct Finding {
     int layer;          // kLmHead: the LM head; only --no-fp8_lm_head moves it to BF16
-    std::string reason; // "h.7/fc/grad saturated 3.2% of its values three times in a row"
+    std::string reason; // "h.7/fc/grad saturated 3.2% of its values, the third such check in a row"
   };
   static constexpr int kLmHead = -1;
 
@@ -60,7 +60,6 @@ struct Fp8Kind {
   Fp8Format format;
   float smallest_amax, largest_amax, smallest_scale, largest_scale;
   double worst_saturated, worst_flushed;
-  int tensors;
   bool fixed_scale;
 };
 std::vector<Fp8Kind> group_by_kind(std::span<const Fp8TensorStats> stats); // in the order of the forward pass

@@ -79,7 +79,7 @@ int ranks_to_start(const Options& options, const Environment& environment) {
     return gpus;
   }
   if (const int count = parse_number<int>(options.gpus).value_or(0); count >= 1) return count;
-  throw Error(ExitCode::usage, "--gpus: '" + options.gpus + "' is neither a number nor all", "as in --gpus 8");
+  throw Error(ExitCode::usage, "--gpus must be a number from 1, or all, not " + options.gpus, "as in --gpus 8");
 }
 
 ExitCode run_as_rank(RankGroup& group, const std::function<ExitCode()>& work, const StopSignal* stop) {

@@ -93,10 +93,10 @@ std::string data_text(const Dataset& dataset, const std::string& source) {
 
 std::string batch_text(const RunPlan& plan) {
   const bool ramp = plan.ramp.phases().size() > 1;
-  return concat(ramp ? concat(to_text(plan.ramp), " sequences; ", plan.target_batch_size)
-                     : counted(plan.target_batch_size, "sequence"),
-                " = ", plan.batch.batch_size, " per micro-batch x ", plan.batch.accumulation, " accumulated x ",
-                counted(plan.ranks(), "rank"), " = ", count(plan.tokens_per_step()), " tokens per step");
+  return concat(
+      ramp ? concat(to_text(plan.ramp), "; ", plan.target_batch_size) : counted(plan.target_batch_size, "sequence"),
+      " = ", plan.batch.batch_size, " per micro-batch x ", plan.batch.accumulation, " accumulated x ",
+      counted(plan.ranks(), "rank"), " = ", count(plan.tokens_per_step()), " tokens per step");
 }
 
 std::string optimizer_text(const RunPlan& plan) {
@@ -196,7 +196,8 @@ std::string closing_lines(const Session& session, double seconds, int64_t first_
                            (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
                            (trained ? ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average" : "");
   const bool evaluated = state.last_val_step == state.step;
-  const std::string best = state.best_val_loss < kNoLoss ? ", best " + formatted("%.3f", state.best_val_loss) : "";
+  const std::string best =
+      state.best_val_loss < kNoLoss ? ", best val loss " + formatted("%.3f", state.best_val_loss) : "";
   const std::optional<double> entropy = session.data.entropy;
   if (!trained && !evaluated) return done;
   return done + "\n" +
@@ -204,7 +205,7 @@ std::string closing_lines(const Session& session, double seconds, int64_t first_
                     : "train loss " + formatted("%.3f", static_cast<double>(train_loss)) + " in the last step") +
          best +
          (evaluated && entropy
-              ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + ": no model can do better"
+              ? ", the grammar's own entropy is " + formatted("%.3f", *entropy) + " nats: no model can do better"
               : "");
 }
 

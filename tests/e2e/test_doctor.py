@@ -59,7 +59,7 @@ class Plan(Case):
         self.assertAlmostEqual(plan["tokens_per_parameter"], 3200 / PARAMETERS, places=9)
         for name, rate in (("first", 1e-4), ("peak", 1e-3), ("last", 1e-4)):
             self.assertAlmostEqual(plan["lr"][name], rate, delta=1e-3 * rate)
-        self.assertIsNone(plan["tokens_per_second"])  # of a CPU
+        self.assertGreater(plan["tokens_per_second"], 0)  # an estimate
         memory = plan["memory_bytes"]
         # FP32; embeddings of 50,304 and 16 rows, the block and the last LayerNorm are each padded to multiples of 64 x 256.
         self.assertEqual(memory["parameters"], 4 * 16384 * (50 + 1 + 1))

@@ -48,7 +48,7 @@ class Recipe(unittest.TestCase):
         rate = ["--lr_schedule", "constant", "--warmup_steps", "0", "--max_lr", "1e-3", "--checkpoint_freq", "1",
                 "--keep_checkpoints", "all"]
         out = self.train(*TINY, *rate, "--batch_ramp", "2@0,4@3,8@5", "--max_steps", "8", "--run_name", "ramp")
-        self.assertIn("2, from step 4 on 4, from step 6 on 8 sequences; 8 = 2 per micro-batch", out)
+        self.assertIn("2 sequences, 4 from step 4, 8 from step 6; 8 = 2 per micro-batch", out)
         self.assertEqual([step["tokens"] // 16 for step in self.lines("ramp", "step")], [2, 4, 6, 10, 14, 22, 30, 38])
         self.assertIn("steps 8 = 608 tokens", " ".join(out.replace(":", " ").split()))
         self.train(*TINY, *rate, "--target_batch_size", "2", "--max_steps", "3", "--run_name", "a")

@@ -1,5 +1,6 @@
 #include "tools/plan/dry_run.h"
 
+#include "engine/backend/roofline.h"
 #include "engine/base/formatted.h"
 #include "engine/base/log.h"
 #include "engine/options/parse_options.h"
@@ -74,6 +75,13 @@ double muon_seconds(const RunPlan& plan, int ranks) {
 }
 
 void estimate_speed(PlannedRun& run, const DryRunBackend& planned) {
+  if (!run.gpu) {
+    const CpuSpeed cpu = estimate_cpu_speed(run.plan.model);
+    run.tokens_per_second = cpu.tokens_per_second * run.ranks;
+    run.speed_from = formatted("an estimate, from FP32 GEMMs at %.0f GFLOP/s; --measure 60 trains for a minute",
+                               cpu.gemm_flops / 1e9);
+    return;
+  }
   const std::optional<double> one = planned.backend->expected_speed(run.plan.model);
   if (!one) return;
   const auto tokens = static_cast<double>(run.plan.tokens_per_step());

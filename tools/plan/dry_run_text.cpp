@@ -37,8 +37,7 @@ std::string rates_text(const LearningRates& rates) {
 
 std::string speed_text(const PlannedRun& run) {
   if (run.tokens_per_second) return count(*run.tokens_per_second) + " tokens/s: " + run.speed_from;
-  return "not known for this " + std::string(run.gpu ? "GPU" : "CPU") +
-         ": --measure 60 trains for a minute to measure it";
+  return "not known for this GPU: --measure 60 trains for a minute to measure it";
 }
 
 std::string memory_row(const PlannedRun& run) {

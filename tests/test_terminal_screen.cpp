@@ -103,7 +103,7 @@ TEST_CASE("colors of a terminal: the state, a warning; none without color") {
 
 TEST_CASE("a run without evaluations says so") {
   TemporaryFolder root;
-  CHECK(contains(screen_of(root, fifty_steps()), "validation loss not evaluated yet"));
+  CHECK(contains(screen_of(root, fifty_steps()), "validation loss not evaluated\n"));
   std::string off = fifty_steps();
   off.replace(off.find("\"seed\":7"), 8, "\"eval_freq\":0");
   CHECK(contains(screen_of(root, off), "validation loss not evaluated (--eval_freq 0)"));

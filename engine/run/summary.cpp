@@ -196,8 +196,9 @@ std::string closing_lines(const Session& session, double seconds, int64_t first_
                            (first_tokens > 0 ? "since the resume " : "") + format_duration(seconds) +
                            (trained ? ", " + count(tokens / std::max(seconds, 1e-9)) + " tokens/s on average" : "");
   const bool evaluated = state.last_val_step == state.step;
-  const std::string best =
-      state.best_val_loss < kNoLoss ? ", best val loss " + formatted("%.3f", state.best_val_loss) : "";
+  const std::string best = state.best_val_loss < kNoLoss
+                               ? (evaluated ? ", best " : ", best val loss ") + formatted("%.3f", state.best_val_loss)
+                               : "";
   const std::optional<double> entropy = session.data.entropy;
   if (!trained && !evaluated) return done;
   return done + "\n" +

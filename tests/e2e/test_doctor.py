@@ -83,7 +83,7 @@ class Plan(Case):
         self.assertEqual((resumed["steps_done"], resumed["steps"], resumed["tokens"]), (6, 24, 24 * 64))
         self.assertTrue(resumed["resumes"].endswith("short/step_00000006"))
         self.assertAlmostEqual(resumed["lr"]["first"], 7e-4, delta=1e-6)  # the seventh of ten steps of warm-up
-        self.assertIn("resumes checkpoints_fp32/short/step_00000006 at step 6",
+        self.assertIn("from checkpoints_fp32/short/step_00000006 at step 6",
                       self.call(0, TRAINER, "--plan", "--resume", "latest", "--max_steps", "30").stdout)
 
     def test_a_gpu_that_is_not_there(self):

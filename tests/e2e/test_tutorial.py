@@ -165,7 +165,7 @@ class Exercises(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_a_large_margin_flushes_small_values(self):
-        shares = re.findall(r"(?m)^  (\S+/\S+) +(E\dM\d) .*?([\d.]+)% +([\d.]+)% +\d+$", self.train("margin"))
+        shares = re.findall(r"(?m)^ (\S+/\S+) +(E\dM\d) .*?([\d.]+)% +([\d.]+)% +\d+$", self.train("margin"))
         self.assertEqual(len(shares), 14)
         self.assertTrue(all(float(saturated) == 0 for _, _, saturated, _ in shares))
         flushed = {kind: float(share) for kind, form, _, share in shares if form == "E4M3"}

@@ -28,9 +28,9 @@ void print_validation_note(const PrepareOptions& options, const PrepareReport& r
     log_warn("no validation set: " + few +
              " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
   else if (report.manifest.val_tokens > 0 && report.manifest.val_tokens <= kSequence)
-    log_warn("the validation set has only " + counted(report.manifest.val_tokens, "token") +
-             formatted(", and a sequence of GPT-2 needs %lld, one of nano 257 (give a larger --val_fraction)",
-                       static_cast<long long>(kSequence + 1)));
+    log_warn(
+        "the validation set has only " + counted(report.manifest.val_tokens, "token") +
+        concat(", and a sequence of GPT-2 needs ", kSequence + 1, ", one of nano 257 (give a larger --val_fraction)"));
 }
 
 // One line per file, kMostFaultLines of each kind.

@@ -364,7 +364,7 @@ TEST_CASE(
     int asked = 0;
     const auto stop = [&] {
       most_open = std::max(most_open, open_files());
-      return ++asked > 20;
+      return ++asked > 20 + 10 * runs; // asked every 100 ms too: more each time, so that a slow machine gets on
     };
     report = prepare_data(*t, options, {.progress = {}, .stop = stop});
   }

@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kSecondsBetweenLines = 30; // without a terminal
 constexpr int kMostFaultLines = 10;
-constexpr int64_t kSequence = 1024; // tokens of GPT-2's sequences
 
 std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
@@ -27,10 +26,10 @@ void print_validation_note(const PrepareOptions& options, const PrepareReport& r
   else if (options.val_fraction > 0 && report.manifest.val_tokens == 0)
     log_warn("no validation set: " + few +
              " (give a larger one, or split the text into more documents: --separator \"\" splits at blank lines)");
-  else if (report.manifest.val_tokens > 0 && report.manifest.val_tokens <= kSequence)
-    log_warn(
-        "the validation set has only " + counted(report.manifest.val_tokens, "token") +
-        concat(", and a sequence of GPT-2 needs ", kSequence + 1, ", one of nano 257 (give a larger --val_fraction)"));
+  else if (report.manifest.val_tokens > 0 && report.manifest.val_tokens < kLeastValidation)
+    log_warn("the validation set has only " + counted(report.manifest.val_tokens, "token") +
+             concat(", and a sequence of GPT-2 needs ", kLeastValidation,
+                    ", one of nano 257 (give a larger --val_fraction)"));
 }
 
 // One line per file, kMostFaultLines of each kind.

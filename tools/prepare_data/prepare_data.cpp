@@ -29,15 +29,13 @@ constexpr int64_t kBucketsOfStdin = 64;         // its length is unknown
 constexpr size_t kTokensPerPoll = 1 << 18;      // of hooks.stop: milliseconds
 constexpr uint64_t kOrderStream = 0x6f72646572; // random stream: "order"
 
-// A validation set below one sequence of GPT-2 and its last target would stop a trainer of the default --seq_len.
-constexpr int64_t kLeastTail = 1025;
 constexpr int64_t kTailsInLeastSet = 10;
 
 // Tokens to cut off the end of a set without a validation document; 0: the set is too small.
 int64_t tail_tokens(int64_t tokens, double fraction) {
   const auto tail = static_cast<int64_t>(static_cast<double>(tokens) * fraction);
-  if (tail >= kLeastTail) return tail;
-  return tokens >= kTailsInLeastSet * kLeastTail ? kLeastTail : 0;
+  if (tail >= kLeastValidation) return tail;
+  return tokens >= kTailsInLeastSet * kLeastValidation ? kLeastValidation : 0;
 }
 
 // Selects floor(n * fraction) of the first n documents, evenly spaced, for every n.

@@ -19,6 +19,10 @@
 
 namespace gpt2 {
 
+// Tokens: a sequence of GPT-2 and its last target. A smaller validation set would stop a trainer of the default
+// --seq_len.
+constexpr int64_t kLeastValidation = 1025;
+
 struct PrepareOptions {
   DocumentReader::Options documents;
   bool skip_bad_lines = false;

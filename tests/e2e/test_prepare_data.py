@@ -146,6 +146,12 @@ class Bytes(Case):
         self.assertTrue(os.path.exists(self.path("h5/val_000000.h5")))
         self.prepare("--verify", "h5")
 
+    def test_a_validation_set_shorter_than_a_sequence_is_named(self):
+        with open(os.path.join(self.folder, "short.jsonl"), "w") as file:
+            file.write('{"text": "a few words"}\n' * 200)
+        done = self.prepare("short.jsonl", "-o", "short", "--val_fraction", "0.05")
+        self.assertRegex(done.stderr, r"warning: the validation set has only \d+ tokens, and a sequence of GPT-2 needs 1025, ")
+
     def test_order_and_duplicates(self):
         texts = stories(400)
         self.write("a.txt", "\n<|endoftext|>\n".join(texts))
